@@ -1,0 +1,208 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/idemd/idemd/internal/reservation"
+)
+
+// Store keeps reservations. All methods may be called at the same time from many
+// goroutines.
+//
+// The laws:
+//
+//  1. Durable before answered. What an outcome or a read tells is on disk before it
+//     is returned: it survives kill -9 and a power cut.
+//  2. One truth. Every transition is what [reservation.Decide] says, or is proven
+//     equal to it by package storetest.
+//  3. Every write repeats its condition. No write goes by an earlier read alone.
+//  4. Time is the store's own clock, read after the record is held against other
+//     writers. It does not step back.
+//  5. Sweeping is only disk. No outcome depends on whether Sweep ran.
+//  6. Fail closed. What can't be done is answered with an error; nothing is guessed.
+//     After a commit whose fate is unknown, the same command is run again with its
+//     token.
+//  7. Everything is bounded.
+//  8. Nothing is lost. A record that can't be decoded is kept, answered with
+//     RECORD_UNREADABLE, reported by Check, and hides no other.
+//  9. Tenants are walls.
+type Store interface {
+	// Apply runs each command through Decide, atomically for its address, and
+	// answers each in the order given. Commands on one address run in the order
+	// given and see each other's effects; those on different addresses are
+	// independent: one that fails fails no other. Commands have passed Validate;
+	// their number is at most MaxBatch.
+	//
+	// Besides the outcomes of Decide a command can be answered with a
+	// [*reservation.Error] of reason STORE_UNAVAILABLE (it may or may not have been
+	// done: run it again), RECORD_UNREADABLE, or with [Busy].
+	//
+	// ctx bounds the whole batch. A batch is not undone when ctx ends: its commands
+	// are answered with STORE_UNAVAILABLE.
+	Apply(ctx context.Context, commands []reservation.Command) []reservation.Outcome
+
+	// Get reads the records at the addresses, in that order, nil where there is
+	// none, together with the store's clock. It takes no locks and changes nothing.
+	// A record that can't be decoded is named in Unreadable. The error is
+	// STORE_UNAVAILABLE.
+	Get(ctx context.Context, addresses []reservation.Address) (Snapshot, error)
+
+	// List reads records in the order of their addresses. Error: STORE_UNAVAILABLE.
+	List(ctx context.Context, query Query) ([]Entry, error)
+
+	// Sweep deletes at most limit expired records, oldest expiry first, and tells
+	// how far it came. It never deletes a record that is PROCESSING, UNKNOWN or
+	// within its retention by the store's clock at the moment of deletion. Several
+	// processes may sweep at the same time. Error: STORE_UNAVAILABLE; what was
+	// swept before stays swept.
+	Sweep(ctx context.Context, limit int) (Swept, error)
+
+	// Stats counts. Error: STORE_UNAVAILABLE.
+	Stats(ctx context.Context) (Stats, error)
+
+	// Check reads everything and reports what is damaged: records that can't be
+	// decoded, impossible records, indexes that disagree with records. It changes
+	// nothing. At most MaxFaults are reported; their number is not cut. Error:
+	// STORE_UNAVAILABLE.
+	Check(ctx context.Context) (Report, error)
+
+	// Ping tells whether the store can answer now. Error: STORE_UNAVAILABLE.
+	Ping(ctx context.Context) error
+
+	// Close waits for what is under way and lets go of the store. Calls after it
+	// are answered with STORE_UNAVAILABLE.
+	Close() error
+}
+
+// MaxBatch is the most commands that one Apply takes, and the most addresses that
+// one Get takes.
+const MaxBatch = 1000
+
+// MaxFaults is how many faults a Report names.
+const MaxFaults = 100
+
+// IsBusy tells whether an outcome says that a rival held the address: nothing was
+// done, the command should be applied again soon. It is never told to callers.
+func IsBusy(outcome reservation.Outcome) bool {
+	err, refused := outcome.(*reservation.Error)
+	return refused && err.Reason == busy
+}
+
+const busy reservation.Reason = "BUSY"
+
+// Busy is the outcome that [IsBusy] finds.
+func Busy() *reservation.Error {
+	return &reservation.Error{Reason: busy, Message: "another writer holds this reservation", RetryAfter: UnavailableRetry}
+}
+
+// UnavailableRetry is the retry hint of STORE_UNAVAILABLE.
+const UnavailableRetry = 200 * time.Millisecond
+
+// Unavailable is the refusal for a store that can't answer. What the driver said
+// stays with the store's log: it may name hosts and users.
+func Unavailable() *reservation.Error {
+	return &reservation.Error{
+		Reason:     reservation.StoreUnavailable,
+		Message:    "the store can't answer now; retry with the same owner token",
+		RetryAfter: UnavailableRetry,
+	}
+}
+
+// Unreadable is the refusal for a record that can't be decoded.
+func Unreadable() *reservation.Error {
+	return &reservation.Error{
+		Reason:  reservation.RecordUnreadable,
+		Message: "the record at this address is damaged; it is kept for repair: run idemd check",
+	}
+}
+
+// Snapshot is what Get read.
+type Snapshot struct {
+	Now     reservation.Time
+	Records []*reservation.Record // nil = there is none, or it can't be decoded
+	// Unreadable holds the indexes of records that can't be decoded.
+	Unreadable []int
+}
+
+// Entry is a record with its address. Record is nil where it can't be decoded.
+type Entry struct {
+	Address reservation.Address
+	Record  *reservation.Record
+}
+
+// Query selects what List reads.
+type Query struct {
+	// Tenant and Namespace select; empty = all. Namespace needs Tenant.
+	Tenant, Namespace string
+	// OpenOnly: only records that are PROCESSING or UNKNOWN.
+	OpenOnly bool
+	// After is where the page before ended; zero = from the start.
+	After reservation.Address
+	// Limit is the most entries read: 1 to MaxBatch.
+	Limit int
+}
+
+// Swept is how far a sweep came.
+type Swept struct {
+	Deleted int
+	// More: expired records are left.
+	More bool
+	// Lag is how long the oldest expired record left has been expired.
+	Lag time.Duration
+}
+
+// Stats are counts by the store's clock. Expired records count until they are swept.
+type Stats struct {
+	Now reservation.Time
+	// Live, Lapsed and Unknown count what has not finished: leased; silent past its
+	// lease and safe to take over; unresolved.
+	Live, Lapsed, Unknown int64
+	// OldestUnresolved is since when the oldest unresolved record is so; zero =
+	// there is none.
+	OldestUnresolved reservation.Time
+	// Finished estimates the finished records.
+	Finished int64
+}
+
+// Report is what Check found.
+type Report struct {
+	Records    int64
+	FaultCount int64
+	Faults     []Fault
+}
+
+// Fault is one thing that is damaged.
+type Fault struct {
+	Address reservation.Address
+	Problem string
+}
+
+// Add notes a fault.
+func (r *Report) Add(address reservation.Address, problem string) {
+	r.FaultCount++
+	if len(r.Faults) < MaxFaults {
+		r.Faults = append(r.Faults, Fault{Address: address, Problem: problem})
+	}
+}
+
+// Count counts one stored record.
+func (s *Stats) Count(rec *reservation.Record) {
+	switch {
+	case rec.Unresolved(s.Now):
+		s.Unknown++
+		since := rec.UnknownSince
+		if rec.State == reservation.Processing {
+			since = rec.LeaseExpiresAt
+		}
+		if s.OldestUnresolved == 0 || since < s.OldestUnresolved {
+			s.OldestUnresolved = since
+		}
+	case rec.Lapsed(s.Now):
+		s.Lapsed++
+	case rec.State == reservation.Processing:
+		s.Live++
+	default:
+		s.Finished++
+	}
+}

@@ -1,0 +1,168 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
+)
+
+// MemStore is the reference: a map, a mutex and Decide. It keeps nothing beyond
+// Close and is for tests only. A Defect breaks it on purpose.
+type MemStore struct {
+	defect Defect
+
+	mu      sync.Mutex
+	now     reservation.Time
+	records map[reservation.Address]*reservation.Record
+	held    map[reservation.Address]chan struct{}
+}
+
+// OpenMem opens a MemStore.
+func OpenMem(testing.TB) *Harness { return openDefective(None) }
+
+func openDefective(defect Defect) *Harness {
+	s := &MemStore{
+		defect:  defect,
+		now:     Start,
+		records: make(map[reservation.Address]*reservation.Record),
+		held:    make(map[reservation.Address]chan struct{}),
+	}
+	return &Harness{Store: s, SetClock: s.setClock, Hold: s.hold}
+}
+
+func (s *MemStore) setClock(now reservation.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = now
+}
+
+func (s *MemStore) hold(address reservation.Address) (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := make(chan struct{})
+	s.held[address] = held
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.held, address)
+		close(held)
+	}
+}
+
+// Apply implements store.Store.
+func (s *MemStore) Apply(_ context.Context, commands []reservation.Command) []reservation.Outcome {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	outcomes := make([]reservation.Outcome, len(commands))
+	for _, group := range store.Groups(commands) {
+		s.applyGroup(group, commands, outcomes)
+	}
+	return outcomes
+}
+
+func (s *MemStore) applyGroup(group store.Group, commands []reservation.Command, outcomes []reservation.Outcome) {
+	now := s.now
+	for held := s.held[group.Address]; held != nil; held = s.held[group.Address] {
+		s.mu.Unlock()
+		<-held
+		s.mu.Lock()
+	}
+	if s.defect != ClockBeforeLock {
+		now = s.now
+	}
+	address := s.defect.address(group.Address)
+	group = s.defect.group(group, outcomes)
+	rec := s.defect.before(now, s.records[address])
+	next := s.defect.fold(now, group, rec, commands, outcomes)
+	if next != nil && next != rec {
+		s.records[address] = next
+	}
+}
+
+// Get implements store.Store.
+func (s *MemStore) Get(_ context.Context, addresses []reservation.Address) (store.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snapshot := store.Snapshot{Now: s.now}
+	for _, address := range addresses {
+		snapshot.Records = append(snapshot.Records, s.records[s.defect.address(address)])
+	}
+	return snapshot, nil
+}
+
+// List implements store.Store.
+func (s *MemStore) List(_ context.Context, query store.Query) ([]store.Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var entries []store.Entry
+	for address, rec := range s.records {
+		if s.selects(query, address, rec) {
+			entries = append(entries, store.Entry{Address: address, Record: rec})
+		}
+	}
+	slices.SortFunc(entries, func(a, b store.Entry) int { return a.Address.Compare(b.Address) })
+	return entries[:min(len(entries), query.Limit)], nil
+}
+
+func (s *MemStore) selects(query store.Query, address reservation.Address, rec *reservation.Record) bool {
+	return (query.Tenant == "" || query.Tenant == address.Tenant || s.defect == ListMixesTenants) &&
+		(query.Namespace == "" || query.Namespace == address.Namespace) &&
+		(!query.OpenOnly || !rec.State.Finished()) &&
+		address.Compare(query.After) > 0
+}
+
+// Sweep implements store.Store.
+func (s *MemStore) Sweep(_ context.Context, limit int) (store.Swept, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var expired []store.Entry
+	for address, rec := range s.records {
+		if s.defect.sweeps(s.now, rec) {
+			expired = append(expired, store.Entry{Address: address, Record: rec})
+		}
+	}
+	slices.SortFunc(expired, func(a, b store.Entry) int { return int(a.Record.ExpiresAt - b.Record.ExpiresAt) })
+	swept := store.Swept{Deleted: min(limit, len(expired))}
+	for _, entry := range expired[:swept.Deleted] {
+		delete(s.records, entry.Address)
+	}
+	if left := expired[swept.Deleted:]; len(left) > 0 {
+		swept.More, swept.Lag = true, s.now.Sub(left[0].Record.ExpiresAt)
+	}
+	return swept, nil
+}
+
+// Stats implements store.Store.
+func (s *MemStore) Stats(context.Context) (store.Stats, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := store.Stats{Now: s.now}
+	for _, rec := range s.records {
+		stats.Count(rec)
+	}
+	return stats, nil
+}
+
+// Check implements store.Store.
+func (s *MemStore) Check(context.Context) (store.Report, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var report store.Report
+	for address, rec := range s.records {
+		report.Records++
+		if err := rec.Check(); err != nil {
+			report.Add(address, err.Error())
+		}
+	}
+	return report, nil
+}
+
+// Ping implements store.Store.
+func (s *MemStore) Ping(context.Context) error { return nil }
+
+// Close implements store.Store.
+func (s *MemStore) Close() error { return nil }
