@@ -35,6 +35,12 @@ const (
 	LeaseInMillis      Defect = "keeps times in milliseconds"
 	ReusesFence        Defect = "starts a forgotten key's fence over"
 	ListMixesTenants   Defect = "lists all tenants' records"
+	IgnoresContext     Defect = "runs batches whose context has ended"
+	ReadsBeforeLock    Defect = "writes by what it read before the record was held"
+	StoresRefusals     Defect = "stores a record for whoever asks after one"
+	LosesExtensions    Defect = "answers extensions without storing them"
+	RepinsPolicy       Defect = "takes the policy version of the latest attempt"
+	WaitsForRivals     Defect = "waits for a rival with the whole batch"
 )
 
 // Defects lists all of them.
@@ -43,7 +49,8 @@ func Defects() []Defect {
 		ForgetsTokenCheck, ExpiresBySweep, StaleTakeover, MixesTenants, MixesNamespaces, FoldsKeyCase,
 		JoinsAddresses, ClockBeforeLock, DropsSecond, ReversesBatch, ForgetsFingerprint, SweepsOpen,
 		SweepsEarly, NeverSweeps, LosesHistory, LosesSpent, LosesCheckpoint, CutsBodies, LeaseInMillis,
-		ReusesFence, ListMixesTenants,
+		ReusesFence, ListMixesTenants, IgnoresContext, ReadsBeforeLock,
+		StoresRefusals, LosesExtensions, RepinsPolicy, WaitsForRivals,
 	}
 }
 
@@ -61,6 +68,9 @@ func (d Defect) address(a reservation.Address) reservation.Address {
 	}
 	return a
 }
+
+// waitsForRivals tells whether a batch waits for a held address.
+func (d Defect) waitsForRivals() bool { return d == WaitsForRivals || d == ClockBeforeLock }
 
 // group is the commands that are run.
 func (d Defect) group(group store.Group, outcomes []reservation.Outcome) store.Group {
@@ -102,7 +112,10 @@ func (d Defect) fold(now reservation.Time, group store.Group, rec *reservation.R
 		next, outcome := reservation.Decide(now, met, commands[i])
 		outcomes[i] = outcome
 		if next != met {
-			rec = d.after(rec, next)
+			rec = d.after(rec, next, commands[i])
+		}
+		if next == nil && d == StoresRefusals {
+			rec = &reservation.Record{State: reservation.Processing}
 		}
 	}
 	return rec
@@ -128,7 +141,7 @@ func (d Defect) meets(rec *reservation.Record, command reservation.Command) *res
 }
 
 // after is the record that is kept.
-func (d Defect) after(rec, next *reservation.Record) *reservation.Record {
+func (d Defect) after(rec, next *reservation.Record, command reservation.Command) *reservation.Record {
 	kept := *next
 	switch d {
 	case LosesHistory:
@@ -148,6 +161,14 @@ func (d Defect) after(rec, next *reservation.Record) *reservation.Record {
 	case ReusesFence:
 		if rec == nil {
 			kept.Fence = 1
+		}
+	case LosesExtensions:
+		if _, extends := command.(*reservation.Extend); extends {
+			kept.LeaseExpiresAt = rec.LeaseExpiresAt
+		}
+	case RepinsPolicy:
+		if reserve, reserves := command.(*reservation.Reserve); reserves {
+			kept.PolicyVersion = reserve.PolicyVersion
 		}
 	}
 	return &kept

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -54,11 +55,15 @@ func (s *MemStore) hold(address reservation.Address) (release func()) {
 }
 
 // Apply implements store.Store.
-func (s *MemStore) Apply(_ context.Context, commands []reservation.Command) []reservation.Outcome {
+func (s *MemStore) Apply(ctx context.Context, commands []reservation.Command) []reservation.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	outcomes := make([]reservation.Outcome, len(commands))
 	for _, group := range store.Groups(commands) {
+		if ctx.Err() != nil && s.defect != IgnoresContext {
+			group.Answer(store.Unavailable(), outcomes)
+			continue
+		}
 		s.applyGroup(group, commands, outcomes)
 	}
 	return outcomes
@@ -67,6 +72,10 @@ func (s *MemStore) Apply(_ context.Context, commands []reservation.Command) []re
 func (s *MemStore) applyGroup(group store.Group, commands []reservation.Command, outcomes []reservation.Outcome) {
 	now := s.now
 	for held := s.held[group.Address]; held != nil; held = s.held[group.Address] {
+		if !s.defect.waitsForRivals() {
+			group.Answer(store.Busy(), outcomes)
+			return
+		}
 		s.mu.Unlock()
 		<-held
 		s.mu.Lock()
@@ -77,6 +86,11 @@ func (s *MemStore) applyGroup(group store.Group, commands []reservation.Command,
 	address := s.defect.address(group.Address)
 	group = s.defect.group(group, outcomes)
 	rec := s.defect.before(now, s.records[address])
+	if s.defect == ReadsBeforeLock {
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+	}
 	next := s.defect.fold(now, group, rec, commands, outcomes)
 	if next != nil && next != rec {
 		s.records[address] = next

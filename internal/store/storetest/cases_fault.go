@@ -1,0 +1,65 @@
+package storetest
+
+import (
+	"context"
+
+	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
+)
+
+func faultCases() []Case {
+	return []Case{
+		{Rule: "a damaged record is kept and reported, and hides no other", Needs: NeedDamage, Faults: true, Run: func(r *run) {
+			for i, key := range []string{"a", "b", "c"} {
+				r.one(Reserve(At(key), i))
+				r.one(Complete(At(key), i, key))
+			}
+			r.h.Damage(At("b"))
+			outcomes := r.apply(Reserve(At("a"), 9), Reserve(At("b"), 9), Complete(At("b"), 1, ""), Reserve(At("c"), 9))
+			must[*reservation.Replay](r, outcomes[0])
+			r.refused(outcomes[1], reservation.RecordUnreadable)
+			r.refused(outcomes[2], reservation.RecordUnreadable)
+			must[*reservation.Replay](r, outcomes[3])
+
+			entries := r.pages(store.Query{Limit: 10})
+			equal(r, "entries", len(entries), 3)
+			if entries[1].Address != At("b") || entries[1].Record != nil {
+				r.Errorf("the damaged record is listed as %+v", entries[1])
+			}
+			snapshot, err := r.h.Store.Get(context.Background(), []reservation.Address{At("a"), At("b"), At("c")})
+			if err != nil || len(snapshot.Unreadable) != 1 || snapshot.Unreadable[0] != 1 {
+				r.Errorf("Get names %v as unreadable, error %v", snapshot.Unreadable, err)
+			}
+			r.h.Advance(Retention)
+			r.sweepAll()
+			report := r.check()
+			if report.FaultCount == 0 || report.Faults[0].Address != At("b") {
+				r.Errorf("Check reports %+v after the others were swept", report)
+			}
+		}},
+		{Rule: "a batch whose context has ended does nothing", Run: func(r *run) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			r.refused(r.h.Store.Apply(ctx, []reservation.Command{Reserve(At("gone"), 1)})[0], reservation.StoreUnavailable)
+			if r.get(At("gone")) != nil {
+				r.Errorf("it was stored")
+			}
+		}},
+		{Rule: "a closed store can't answer, and says so", Needs: NeedReopen, Run: func(r *run) {
+			r.one(Reserve(At("k"), 1))
+			closed := r.h.Store
+			r.h.Reopen()
+			r.refused(closed.Apply(context.Background(), []reservation.Command{Reserve(At("k"), 2)})[0], reservation.StoreUnavailable)
+			if _, err := closed.Get(context.Background(), []reservation.Address{At("k")}); err == nil {
+				r.Errorf("Get answers")
+			}
+			if err := closed.Ping(context.Background()); err == nil {
+				r.Errorf("Ping answers")
+			}
+			if err := closed.Close(); err != nil {
+				r.Errorf("closing again: %v", err)
+			}
+			must[*reservation.InProgress](r, r.one(Reserve(At("k"), 2)))
+		}},
+	}
+}
