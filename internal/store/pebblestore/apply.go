@@ -1,0 +1,121 @@
+package pebblestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
+	"github.com/idemd/idemd/internal/store/codec"
+)
+
+// Apply implements store.Store.
+func (s *Store) Apply(ctx context.Context, commands []reservation.Command) []reservation.Outcome {
+	outcomes := make([]reservation.Outcome, len(commands))
+	if err := s.apply(ctx, commands, outcomes); err != nil {
+		for i := range outcomes {
+			outcomes[i] = store.Unavailable()
+		}
+	}
+	return outcomes
+}
+
+func (s *Store) apply(ctx context.Context, commands []reservation.Command, outcomes []reservation.Outcome) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	groups := store.Groups(commands)
+	l, err := s.decide(ctx, groups, commands, outcomes)
+	if err != nil {
+		return err
+	}
+	return s.wait(ctx, l)
+}
+
+// decide is all that happens under the lock.
+func (s *Store) decide(ctx context.Context, groups []store.Group, commands []reservation.Command, outcomes []reservation.Outcome) (*link, error) {
+	if err := s.acquire(ctx); err != nil {
+		return nil, err
+	}
+	var done bool
+	defer s.release(&done)
+	w := &writes{batch: s.db.NewBatch()}
+	now := s.tick(w)
+	for _, group := range groups {
+		s.decideGroup(w, now, group, commands, outcomes)
+	}
+	l := s.commit(w)
+	done = true
+	return l, nil
+}
+
+func (s *Store) decideGroup(w *writes, now reservation.Time, group store.Group, commands []reservation.Command, outcomes []reservation.Outcome) {
+	key := recordKey(group.Address)
+	rec, err := readRecord(s.db, key)
+	if err != nil {
+		group.Answer(s.refusal(err), outcomes)
+		return
+	}
+	if next := group.Fold(now, rec, commands, outcomes); next != rec {
+		s.put(w, group.Address, key, rec, next)
+	}
+}
+
+// put stores a record and moves its index entry. The lock is held, and rec is what is
+// stored now.
+func (s *Store) put(w *writes, address reservation.Address, key []byte, rec, next *reservation.Record) {
+	w.set(key, codec.EncodeRecord(next))
+	from, to := indexKey(address, rec), indexKey(address, next)
+	if bytes.Equal(from, to) {
+		return
+	}
+	if from != nil {
+		w.deleteIndex(from)
+		s.countFinished(rec, -1)
+	}
+	w.set(to, nil)
+	s.countFinished(next, +1)
+}
+
+func (s *Store) countFinished(rec *reservation.Record, n int64) {
+	if rec.State.Finished() {
+		s.finished += n
+	}
+}
+
+// errUnreadable is a record that can't be decoded.
+var errUnreadable = errors.New("the record can't be decoded")
+
+// readRecord reads a record, nil if there is none.
+func readRecord(from pebble.Reader, key []byte) (*reservation.Record, error) {
+	value, closer, err := from.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	return decode(value)
+}
+
+func decode(value []byte) (*reservation.Record, error) {
+	rec, err := codec.DecodeRecord(value)
+	if err != nil {
+		return nil, errors.Join(errUnreadable, err)
+	}
+	return rec, nil
+}
+
+// refusal is the answer to whoever asked for a record that could not be read.
+func (s *Store) refusal(err error) *reservation.Error {
+	if errors.Is(err, errUnreadable) {
+		return store.Unreadable()
+	}
+	s.logger.Error("the store can't read a record", "error", err)
+	return store.Unavailable()
+}

@@ -1,0 +1,158 @@
+package pebblestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
+)
+
+// sweepStep is how many records one hold of the lock sweeps: callers wait behind it.
+const sweepStep = 50
+
+// Sweep implements store.Store.
+//
+// It walks the expiry index from s.swept, where the last sweep ended, not from the
+// start: there lie the tombstones of everything swept before, and stepping over them
+// would make each sweep slower than the one before until a compaction drops them.
+// Nothing can have been missed behind s.swept: the walk ends at the clock, and a
+// record is only ever stored with an expiry that lies ahead of the clock.
+//
+// A sweep in progress that is cut off leaves whole records deleted, whole others not.
+func (s *Store) Sweep(ctx context.Context, limit int) (store.Swept, error) {
+	if err := s.enter(ctx); err != nil {
+		return store.Swept{}, store.Unavailable()
+	}
+	defer s.leave()
+	swept, err := s.sweep(ctx, limit)
+	if err != nil {
+		if s.interrupted(ctx) == nil {
+			s.logger.Error("the sweep failed", "error", err)
+		}
+		return swept, store.Unavailable()
+	}
+	return swept, nil
+}
+
+func (s *Store) sweep(ctx context.Context, limit int) (store.Swept, error) {
+	var swept store.Swept
+	for left := limit; ; {
+		step, err := s.sweepStep(ctx, min(left, sweepStep))
+		if err != nil {
+			return swept, err
+		}
+		left -= step.seen
+		swept.Deleted += step.deleted
+		swept.More, swept.Lag = step.next != 0, 0
+		if swept.More {
+			swept.Lag = step.now.Sub(step.next)
+		}
+		if left <= 0 || !swept.More {
+			return swept, s.wait(ctx, step.link)
+		}
+	}
+}
+
+// step is what one hold of the lock did.
+type step struct {
+	now           reservation.Time
+	seen, deleted int
+	next          reservation.Time // expiry of the first entry left; 0 = there is none
+	link          *link
+}
+
+// sweepStep sweeps up to n entries.
+//
+// The records are first read without the lock, so that those that lie on disk are in
+// memory when they are read again under it, where it counts (law 3).
+func (s *Store) sweepStep(ctx context.Context, n int) (step, error) {
+	if err := s.prefetch(ctx, n); err != nil {
+		return step{}, err
+	}
+	if err := s.acquire(ctx); err != nil {
+		return step{}, err
+	}
+	var done bool
+	defer s.release(&done)
+	w := &writes{batch: s.db.NewBatch()}
+	st := step{now: s.tick(w)}
+	position := s.swept
+	err := s.scan(ctx, s.db, dueSpan(position, st.now), func(key, _ []byte) (bool, error) {
+		if st.seen == n {
+			at, _, err := parseExpiryKey(key)
+			st.next = at
+			return false, err
+		}
+		deleted, err := s.sweepEntry(w, st.now, key)
+		if err != nil {
+			return false, err
+		}
+		st.seen++
+		if deleted {
+			st.deleted++
+		}
+		position = after(key)
+		return true, nil
+	})
+	// Also after an error: what was swept is whole, and the clock's floor is in there.
+	st.link = s.commit(w)
+	s.swept = position
+	done = true
+	return st, err
+}
+
+// sweepEntry deletes what an entry of the expiry index stands for. The entry is
+// believed only if the record says the same; one that nothing stands behind goes
+// alone. A record that can't be decoded is kept, and so is its entry (law 8).
+func (s *Store) sweepEntry(w *writes, now reservation.Time, key []byte) (deleted bool, err error) {
+	_, address, err := parseExpiryKey(key)
+	if err != nil {
+		return false, err
+	}
+	record := recordKey(address)
+	rec, err := readRecord(s.db, record)
+	switch {
+	case errors.Is(err, errUnreadable):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	deleted = rec != nil && rec.Expired(now) && bytes.Equal(key, indexKey(address, rec))
+	if deleted {
+		w.delete(record)
+	}
+	w.deleteIndex(bytes.Clone(key))
+	s.finished--
+	return deleted, nil
+}
+
+// prefetch reads what the next step will read, and forgets it.
+func (s *Store) prefetch(ctx context.Context, n int) error {
+	v, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	seen := 0
+	err = s.scan(ctx, v, dueSpan(v.position, v.now), func(key, _ []byte) (bool, error) {
+		if seen++; seen > n {
+			return false, nil
+		}
+		_, address, err := parseExpiryKey(key)
+		if err != nil {
+			return false, err
+		}
+		_, closer, err := v.Get(recordKey(address))
+		if errors.Is(err, pebble.ErrNotFound) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		return true, closer.Close()
+	})
+	return errors.Join(err, v.Close())
+}
