@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/idemd/idemd/internal/engine"
+	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
+)
+
+// metrics are what the daemon counts. No label holds what callers choose freely.
+type metrics struct {
+	registry *prometheus.Registry
+	grpc     *grpcprom.ServerMetrics
+
+	decisions    *prometheus.CounterVec
+	batchSize    prometheus.Histogram
+	applySeconds prometheus.Histogram
+	swept        prometheus.Counter
+	sweepErrors  prometheus.Counter
+	sweepLag     prometheus.Gauge
+}
+
+func newMetrics(insecure bool) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		grpc:     grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram()),
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "idemd_decisions_total", Help: "Commands answered, by what they were answered.",
+		}, []string{"decision"}),
+		batchSize: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "idemd_store_batch_commands", Help: "Commands in one batch to the store.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}),
+		applySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "idemd_store_apply_seconds", Help: "Time to apply one batch, in seconds, its sync or commit included.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
+		swept: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "idemd_swept_total", Help: "Expired records deleted.",
+		}),
+		sweepErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "idemd_sweep_errors_total", Help: "Sweeps that failed.",
+		}),
+		sweepLag: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "idemd_sweep_lag_seconds", Help: "How long the oldest expired record has been waiting for the sweeper, in seconds.",
+		}),
+	}
+	unauthenticated := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "idemd_insecure", Help: "1 where the daemon listens beyond loopback without authentication.",
+	}, func() float64 {
+		if insecure {
+			return 1
+		}
+		return 0
+	})
+	m.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		m.grpc, m.decisions, m.batchSize, m.applySeconds, m.swept, m.sweepErrors, m.sweepLag, unauthenticated,
+	)
+	return m
+}
+
+func (m *metrics) hooks() engine.Hooks {
+	return engine.Hooks{
+		Applied: func(commands int, took time.Duration) {
+			m.batchSize.Observe(float64(commands))
+			m.applySeconds.Observe(took.Seconds())
+		},
+		Decided: func(_ reservation.Address, outcome reservation.Outcome) {
+			m.decisions.WithLabelValues(decisionName(outcome)).Inc()
+		},
+	}
+}
+
+// decisionName is bounded: kinds of outcomes, and reasons.
+func decisionName(outcome reservation.Outcome) string {
+	switch o := outcome.(type) {
+	case *reservation.Owned:
+		if o.Repeated {
+			return "OWNED_AGAIN"
+		}
+		return "OWNED"
+	case *reservation.InProgress:
+		return "IN_PROGRESS"
+	case *reservation.Replay:
+		return "REPLAY"
+	case *reservation.Unresolved:
+		return "UNRESOLVED"
+	case *reservation.Extended:
+		return "EXTENDED"
+	case *reservation.Recorded:
+		return "RECORDED"
+	case *reservation.Found:
+		return "FOUND"
+	case *reservation.Error:
+		return string(o.Reason)
+	}
+	return "OTHER"
+}
+
+func (m *metrics) sweepHook(swept store.Swept) {
+	m.swept.Add(float64(swept.Deleted))
+	m.sweepLag.Set(swept.Lag.Seconds())
+}
+
+// registerStats shows the store's own counts. They are read at most every few
+// seconds, whoever scrapes.
+func (m *metrics) registerStats(s *statsCache) {
+	gauge := func(name, help string, value func(store.Stats) float64) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			return value(s.get())
+		}))
+	}
+	gauge("idemd_reservations_live", "Reservations whose owner is within its lease.",
+		func(s store.Stats) float64 { return float64(s.Live) })
+	gauge("idemd_reservations_lapsed", "Reservations whose lease is over and that the next caller takes over.",
+		func(s store.Stats) float64 { return float64(s.Lapsed) })
+	gauge("idemd_reservations_unresolved", "Reservations of which nobody knows how they ended.",
+		func(s store.Stats) float64 { return float64(s.Unknown) })
+	gauge("idemd_oldest_unresolved_seconds", "Age of the oldest unresolved reservation, in seconds.",
+		func(s store.Stats) float64 {
+			if s.OldestUnresolved == 0 {
+				return 0
+			}
+			return s.Now.Sub(s.OldestUnresolved).Seconds()
+		})
+}
+
+// statsCache bounds how often the store is asked to count.
+type statsCache struct {
+	store store.Store
+	slot  chan struct{} // held by who reads or refreshes
+	last  store.Stats
+	at    time.Time
+}
+
+// statsMaxAge is how old the counts shown may be.
+const statsMaxAge = 5 * time.Second
+
+func newStatsCache(s store.Store) *statsCache {
+	return &statsCache{store: s, slot: make(chan struct{}, 1)}
+}
+
+func (c *statsCache) get() store.Stats {
+	c.slot <- struct{}{}
+	defer func() { <-c.slot }()
+	if time.Since(c.at) < statsMaxAge {
+		return c.last
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if stats, err := c.store.Stats(ctx); err == nil {
+		c.last = stats
+	}
+	c.at = time.Now()
+	return c.last
+}

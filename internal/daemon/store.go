@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/idemd/idemd/internal/store"
+	"github.com/idemd/idemd/internal/store/pebblestore"
+)
+
+// OpenStore opens the store that the configuration names.
+func OpenStore(ctx context.Context, c Config) (store.Store, error) {
+	if c.Postgres != "" {
+		return nil, fmt.Errorf("PostgreSQL is not wired yet")
+	}
+	if _, err := os.Stat(c.DataDir); err != nil && c.MustExist {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	return pebblestore.Open(pebblestore.Options{Dir: c.DataDir, Logger: c.Logger})
+}
+
+func (c Config) storeName() string {
+	if c.Postgres != "" {
+		return "postgres"
+	}
+	return c.DataDir
+}
+
+// writers is how many batches are under way at once. The embedded store overlaps one
+// batch's reads with the last one's sync; PostgreSQL overlaps round trips.
+func (c Config) writers() int {
+	if c.Postgres != "" {
+		return 3
+	}
+	return 2
+}
+
+// Migrate brings a PostgreSQL's schema up to date.
+func Migrate(ctx context.Context, dsn string) error {
+	return fmt.Errorf("PostgreSQL is not wired yet")
+}

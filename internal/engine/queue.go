@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
+)
+
+// The bounds of the queue and of a batch.
+const (
+	maxQueued      = 8192
+	maxQueuedBytes = 256 << 20
+	maxBatchBytes  = 4 << 20
+	overloadRetry  = 250 * time.Millisecond
+	drainRetry     = 500 * time.Millisecond
+)
+
+// call is one command and whoever waits for it.
+type call struct {
+	ctx     context.Context
+	command reservation.Command
+	size    int
+	busy    int // how often a rival held its address
+	outcome reservation.Outcome
+	done    chan struct{} // closed once outcome is set
+}
+
+func newCall(ctx context.Context, command reservation.Command) *call {
+	return &call{ctx: ctx, command: command, size: sizeOf(command), done: make(chan struct{})}
+}
+
+// sizeOf estimates the memory that a queued command holds on to, in bytes.
+func sizeOf(command reservation.Command) int {
+	const fixed = 512
+	switch c := command.(type) {
+	case *reservation.Extend:
+		return fixed + len(c.Checkpoint)
+	case *reservation.Complete:
+		return fixed + sizeOfResult(&c.Result)
+	case *reservation.Fail:
+		return fixed + sizeOfResult(&c.Result)
+	case *reservation.Resolve:
+		return fixed + sizeOfResult(c.Result)
+	}
+	return fixed
+}
+
+func sizeOfResult(r *reservation.Result) int {
+	if r == nil {
+		return 0
+	}
+	return len(r.Body) + reservation.MaxHeaderBytes*min(1, len(r.Headers))
+}
+
+// queue holds what arrives while batches are under way. There are no timers in it: a
+// lone call goes at once, and a batch is as large as what gathered meanwhile.
+type queue struct {
+	mu       sync.Mutex
+	arrived  sync.Cond // waiting gained a call, or closed
+	waiting  []*call
+	size     int // bytes of the calls waiting
+	pending  int // calls added and not yet answered
+	draining bool
+	closed   bool
+	idle     chan struct{} // closed when draining and nothing is pending
+
+	writers sync.WaitGroup
+}
+
+func newQueue() *queue {
+	q := &queue{idle: make(chan struct{})}
+	q.arrived.L = &q.mu
+	return q
+}
+
+func (q *queue) add(c *call) *reservation.Error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.draining:
+		return &reservation.Error{
+			Reason: reservation.Draining, RetryAfter: drainRetry,
+			Message: "this daemon is shutting down; retry with the same owner token, at another one",
+		}
+	case len(q.waiting) >= maxQueued || q.size+c.size > maxQueuedBytes:
+		return &reservation.Error{
+			Reason: reservation.Overloaded, RetryAfter: overloadRetry,
+			Message: "too many calls are waiting for the store (at most 8192, and 256 MiB)",
+		}
+	}
+	q.pending++
+	q.push(c)
+	return nil
+}
+
+func (q *queue) push(c *call) {
+	q.waiting = append(q.waiting, c)
+	q.size += c.size
+	q.arrived.Signal()
+}
+
+// again queues a call whose address a rival held, after a pause that grows.
+func (q *queue) again(c *call) {
+	c.busy++
+	pause := min(time.Millisecond<<min(c.busy-1, 6), 50*time.Millisecond)
+	time.AfterFunc(pause, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.push(c)
+	})
+}
+
+// take waits for calls and takes a batch of them; nil once the queue is closed.
+func (q *queue) take() []*call {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.waiting) == 0 && !q.closed {
+		q.arrived.Wait()
+	}
+	n, size := 0, 0
+	for n < min(len(q.waiting), store.MaxBatch) && (n == 0 || size+q.waiting[n].size <= maxBatchBytes) {
+		size += q.waiting[n].size
+		n++
+	}
+	batch := make([]*call, n)
+	copy(batch, q.waiting)
+	rest := copy(q.waiting, q.waiting[n:])
+	clear(q.waiting[rest:])
+	q.waiting = q.waiting[:rest]
+	q.size -= size
+	if rest > 0 {
+		q.arrived.Signal()
+	}
+	return batch
+}
+
+// answered notes that n calls are answered.
+func (q *queue) answered(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pending -= n
+	q.noteIdle()
+}
+
+func (q *queue) noteIdle() {
+	if !q.draining || q.pending > 0 {
+		return
+	}
+	select {
+	case <-q.idle:
+	default:
+		close(q.idle)
+	}
+}
+
+func (q *queue) drain(ctx context.Context) error {
+	q.mu.Lock()
+	q.draining = true
+	q.noteIdle()
+	q.mu.Unlock()
+	select {
+	case <-q.idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (q *queue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.arrived.Broadcast()
+	q.writers.Wait()
+}

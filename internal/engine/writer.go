@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
+)
+
+// maxBusy bounds how often a command is applied again because a rival held its
+// address: with the pauses in between, for about 10 s.
+const maxBusy = 200
+
+// writer turns calls into batches, one after the other.
+type writer struct {
+	store   store.Store
+	queue   *queue
+	timeout time.Duration
+	applied func(commands int, took time.Duration)
+}
+
+func (w *writer) run() {
+	for batch := w.queue.take(); len(batch) > 0; batch = w.queue.take() {
+		w.apply(batch)
+	}
+}
+
+func (w *writer) apply(batch []*call) {
+	live := w.dropGone(batch)
+	if len(live) == 0 {
+		return
+	}
+	commands := make([]reservation.Command, len(live))
+	for i, c := range live {
+		commands[i] = c.command
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
+	outcomes := w.store.Apply(ctx, commands)
+	cancel()
+	if w.applied != nil {
+		w.applied(len(live), time.Since(began))
+	}
+	w.answer(live, outcomes)
+}
+
+// dropGone leaves out the calls whose callers have given up: nothing is granted to
+// somebody who is gone.
+func (w *writer) dropGone(batch []*call) []*call {
+	live := batch[:0]
+	for _, c := range batch {
+		if c.ctx.Err() == nil {
+			live = append(live, c)
+		}
+	}
+	if gone := len(batch) - len(live); gone > 0 {
+		w.queue.answered(gone)
+	}
+	return live
+}
+
+func (w *writer) answer(calls []*call, outcomes []reservation.Outcome) {
+	answered := 0
+	for i, c := range calls {
+		if store.IsBusy(outcomes[i]) {
+			if c.busy < maxBusy {
+				w.queue.again(c)
+				continue
+			}
+			outcomes[i] = store.Unavailable()
+		}
+		c.outcome = outcomes[i]
+		close(c.done)
+		answered++
+	}
+	w.queue.answered(answered)
+}
