@@ -1,0 +1,126 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
+)
+
+// wholeResult is up to which size the sweeper looks whether a result can be decoded.
+// Of a larger one it reads the first byte: its version.
+const wholeResult = 8 << 10
+
+// Sweep implements store.Store. It costs no flush: a deletion that a crash undoes is
+// done again.
+func (s *Store) Sweep(ctx context.Context, limit int) (store.Swept, error) {
+	return reading(ctx, s, s.side, func(ctx context.Context, conn *pgx.Conn) (store.Swept, error) {
+		sw := &sweep{store: s, conn: conn}
+		return sw.run(ctx, limit)
+	})
+}
+
+// sweep is one sweep under way.
+type sweep struct {
+	store *Store
+	conn  *pgx.Conn
+
+	now  reservation.Time
+	due  []string // where the rows lie that are to be deleted
+	kept int      // expired rows, oldest first, that can't be decoded
+}
+
+// maxPasses bounds how many batches a sweep looks at where damaged rows lie in front.
+const maxPasses = 10
+
+func (w *sweep) run(ctx context.Context, limit int) (swept store.Swept, err error) {
+	for range maxPasses {
+		wanted := limit - swept.Deleted
+		seen, err := w.hold(ctx, wanted)
+		if err != nil {
+			return swept, err
+		}
+		deleted, oldest, err := w.delete(ctx)
+		if err != nil {
+			return swept, err
+		}
+		swept.Deleted += deleted
+		swept.More, swept.Lag = oldest != 0, 0
+		if swept.More {
+			swept.Lag = w.now.Sub(oldest)
+		}
+		if seen < wanted || swept.Deleted >= limit {
+			break
+		}
+	}
+	return swept, nil
+}
+
+// hold locks the oldest expired rows that nobody holds: other sweepers take others.
+// The condition is checked again on the version that is locked, by the same time;
+// what was expired then is expired still.
+func (w *sweep) hold(ctx context.Context, limit int) (seen int, err error) {
+	columns := recordColumns()
+	batch := w.store.beginning()
+	batch.Queue("SELECT set_config('synchronous_commit', 'off', true)")
+	batch.Queue(w.store.statements.clock).QueryRow(func(row pgx.Row) error { return row.Scan((*int64)(&w.now)) })
+	batch.Queue(`SELECT r.ctid::text, `+join(columns, ", ", sweepable)+`
+FROM idemd.reservations AS r
+WHERE r.expires_at IS NOT NULL AND r.expires_at <= (SELECT idemd.clock())
+ORDER BY r.expires_at OFFSET $1::bigint LIMIT $2::bigint
+FOR UPDATE SKIP LOCKED`, w.kept, limit).Query(func(rows pgx.Rows) error {
+		seen, err = w.collect(rows)
+		return err
+	})
+	return seen, w.conn.SendBatch(ctx, batch).Close()
+}
+
+// sweepable reads of a large result the first byte only: see wholeResult.
+func sweepable(i int, c column) string {
+	if c.name == "result" {
+		return fmt.Sprintf("CASE WHEN octet_length(r.result) > %d THEN substring(r.result FROM 1 FOR 1) ELSE r.result END AS result", wholeResult)
+	}
+	return selected(i, c)
+}
+
+// collect notes which rows may be deleted: a damaged one is kept for repair.
+func (w *sweep) collect(rows pgx.Rows) (seen int, err error) {
+	w.due = w.due[:0]
+	var place string
+	var r row
+	targets := append([]any{&place}, r.targets()...)
+	for ; rows.Next(); seen++ {
+		r = row{}
+		if err := rows.Scan(targets...); err != nil {
+			return seen, err
+		}
+		if _, damage := r.decode(); damage != nil {
+			w.kept++
+		} else {
+			w.due = append(w.due, place)
+		}
+	}
+	return seen, rows.Err()
+}
+
+// delete deletes the rows that are held, repeating the condition, and tells since when
+// the oldest one left is expired; 0 = none is.
+func (w *sweep) delete(ctx context.Context) (deleted int, oldest reservation.Time, err error) {
+	batch := new(pgx.Batch)
+	batch.Queue(`DELETE FROM idemd.reservations AS r
+WHERE r.ctid = ANY ($1::text[]::tid[]) AND r.expires_at <= $2::bigint AND r.state IN (2, 3, 4)`, w.due, int64(w.now)).
+		Exec(func(tag pgconn.CommandTag) error {
+			deleted = int(tag.RowsAffected())
+			return nil
+		})
+	batch.Queue(`SELECT COALESCE((SELECT r.expires_at FROM idemd.reservations AS r
+WHERE r.expires_at IS NOT NULL AND r.expires_at <= $1::bigint
+ORDER BY r.expires_at OFFSET $2::bigint LIMIT 1), 0)`, int64(w.now), w.kept).
+		QueryRow(func(row pgx.Row) error { return row.Scan((*int64)(&oldest)) })
+	batch.Queue("COMMIT")
+	return deleted, oldest, w.conn.SendBatch(ctx, batch).Close()
+}
