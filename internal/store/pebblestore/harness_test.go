@@ -17,6 +17,8 @@ func quiet(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {

@@ -3,6 +3,8 @@ package pebblestore
 import (
 	"fmt"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -31,9 +33,13 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 
 // events are those of Pebble's events that an operator must see.
 func events(logger *slog.Logger) *pebble.EventListener {
+	seldom := &limiter{every: 10 * time.Second}
 	return &pebble.EventListener{
 		BackgroundError: func(err error) {
-			logger.Error("the store can't write its tables; writes stall when memory is full", "error", err)
+			// Pebble tries again at once and without end.
+			if seldom.pass() {
+				logger.Error("the store can't write its tables; writes stall when memory is full", "error", err)
+			}
 		},
 		// By default this ends the process. A damaged block must not hide the rest:
 		// what is in it is answered STORE_UNAVAILABLE, everything else as usual.
@@ -48,4 +54,23 @@ func events(logger *slog.Logger) *pebble.EventListener {
 		},
 		WriteStallEnd: func() { logger.Warn("the store goes on after a stall") },
 	}
+}
+
+// limiter lets one message through each while.
+type limiter struct {
+	every time.Duration
+
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (l *limiter) pass() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Sub(l.last) < l.every {
+		return false
+	}
+	l.last = now
+	return true
 }

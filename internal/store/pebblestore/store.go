@@ -29,6 +29,7 @@ type Store struct {
 	closeOnce sync.Once
 	users     sync.RWMutex
 	waiting   atomic.Int64 // calls that wait for an fsync
+	ahead     atomic.Int64 // of the clock over the wall, in nanoseconds
 
 	links  chan *link    // to syncLinks, in the order of commits
 	synced chan struct{} // syncLinks has ended
@@ -137,6 +138,7 @@ func (s *Store) release(done *bool) {
 // held.
 func (s *Store) tick(w *writes) reservation.Time {
 	now, floor := s.clock.read()
+	s.ahead.Store(int64(s.clock.ahead()))
 	if floor != 0 {
 		w.setMeta(metaClock, uint64(floor))
 	}
