@@ -1,0 +1,5 @@
+//go:build !race
+
+package reservation
+
+const raceDetector = false

@@ -1,0 +1,220 @@
+package reservation
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// play runs commands one after the other on one record and returns the last outcome.
+func play(t *testing.T, now Time, rec *Record, commands ...Command) (*Record, Outcome) {
+	t.Helper()
+	var out Outcome
+	for _, cmd := range commands {
+		rec, out = Decide(now, rec, cmd)
+		if rec != nil {
+			if err := rec.Check(); err != nil {
+				t.Fatalf("%T: %v", cmd, err)
+			}
+		}
+	}
+	return rec, out
+}
+
+func TestDurationsRoundUpToMicroseconds(t *testing.T) {
+	for d, want := range map[time.Duration]Time{0: 0, 1: 1, time.Microsecond: 1, time.Microsecond + 1: 2, time.Second: 1e6} {
+		if got := Time(0).Add(d); got != want {
+			t.Errorf("%v is %d µs, want %d", d, got, want)
+		}
+	}
+}
+
+func TestExtendIsClampedToTheHardCap(t *testing.T) {
+	rec := base{Hold, "left"}.record()
+	now := testStart.Add(testCap - testLease)
+	_, out := play(t, now, rec, &Extend{Address: testAddress, Token: testToken(2), Lease: testLease})
+	if e := out.(*Extended); e.Clamped || e.LeaseRemaining != testLease {
+		t.Errorf("a lease that ends at the cap: %+v", e)
+	}
+	rec, out = play(t, now, rec, &Extend{Address: testAddress, Token: testToken(2), Lease: testLease + micro})
+	if e := out.(*Extended); !e.Clamped || e.LeaseExpiresAt != rec.LeaseCapAt {
+		t.Errorf("a lease beyond the cap: %+v", e)
+	}
+	_, out = play(t, rec.LeaseCapAt-1, rec, &Extend{Address: testAddress, Token: testToken(2), Lease: testLease})
+	if e := out.(*Extended); e.LeaseRemaining != micro {
+		t.Errorf("just below the cap: %+v", e)
+	}
+}
+
+func TestARepeatedExtendChangesNothing(t *testing.T) {
+	extend := &Extend{Address: testAddress, Token: testToken(2), Lease: testLease, Checkpoint: []byte("c"), CheckpointSequence: 1}
+	rec, _ := play(t, testStart, base{Hold, "left"}.record(), extend)
+	if again, _ := play(t, testStart, rec, extend); again != rec {
+		t.Error("the same Extend again was stored again")
+	}
+}
+
+func TestCheckpointsAreOrderedWithinAnAttempt(t *testing.T) {
+	rec := base{Rerun, "left"}.record()
+	steps := []struct {
+		checkpoint string
+		sequence   uint64
+		want       string
+	}{
+		{"five", 5, "five"}, {"four", 4, "five"}, {"five again", 5, "five again"}, {"", 5, "five again"}, {"", 0, "five again"},
+		{"", 6, ""}, {"six", 6, "six"}, {"max", 1<<64 - 1, "max"},
+	}
+	for _, s := range steps {
+		rec, _ = play(t, testStart, rec, &Extend{Address: testAddress, Token: testToken(2), Lease: testLease,
+			Checkpoint: []byte(s.checkpoint), CheckpointSequence: s.sequence})
+		if string(rec.Checkpoint) != s.want {
+			t.Errorf("after %q at %d the checkpoint is %q, want %q", s.checkpoint, s.sequence, rec.Checkpoint, s.want)
+		}
+	}
+	rec, _ = play(t, testStart.Add(testLease), rec, testReserve(3),
+		&Extend{Address: testAddress, Token: testToken(3), Lease: testLease, Checkpoint: []byte("new attempt"), CheckpointSequence: 1})
+	if string(rec.Checkpoint) != "new attempt" {
+		t.Errorf("the next attempt counts its own sequence: %q", rec.Checkpoint)
+	}
+}
+
+func TestRetryAfterMustBeShorterThanTheRetention(t *testing.T) {
+	fail := func(after, retention time.Duration) Outcome {
+		_, out := Decide(testStart, base{Hold, "left"}.record(),
+			&Fail{Address: testAddress, Token: testToken(2), Kind: ToldRetryable, RetryAfter: after, Retention: retention})
+		return out
+	}
+	if err, refused := fail(testRetention, 0).(*Error); !refused || err.Reason != DurationOutOfRange {
+		t.Error("a retry at the end of the retention is allowed")
+	}
+	if _, ok := fail(testRetention-micro, 0).(*Recorded); !ok {
+		t.Error("a retry just before the end of the retention is refused")
+	}
+	if _, ok := fail(testRetention, 2*testRetention).(*Recorded); !ok {
+		t.Error("the retention that Fail itself asks for does not count")
+	}
+}
+
+func TestRetentionIsNeverShortened(t *testing.T) {
+	rec, _ := play(t, testStart, base{Hold, "left"}.record(),
+		&Complete{Address: testAddress, Token: testToken(2), Retention: MinRetention})
+	if rec.ExpiresAt != testStart.Add(testRetention) {
+		t.Errorf("Complete shortened it to %v", rec.Retention)
+	}
+	short := testReserve(3)
+	short.Retention = MinRetention
+	rec, _ = play(t, testStart, base{Hold, "left"}.record(),
+		&Fail{Address: testAddress, Token: testToken(2), Kind: ToldRetryable}, short)
+	if rec.Retention != testRetention {
+		t.Errorf("a later attempt shortened it to %v", rec.Retention)
+	}
+}
+
+func TestARefusedCompleteMakesAnOldVersionUnfit(t *testing.T) {
+	rec, _ := play(t, testStart, base{Rerun, "used up"}.record())
+	now := testStart.Add(testLease)
+	seen := rec.Version
+	rec, _ = play(t, now, rec, &Complete{Address: testAddress, Token: testToken(1), Result: testResult("late")})
+	_, out := play(t, now, rec, &Resolve{Address: testAddress, ExpectedVersion: seen, Verdict: VerdictNotExecuted, Reason: "r"})
+	if err, refused := out.(*Error); !refused || err.Reason != VersionConflict || err.Version != rec.Version {
+		t.Errorf("got %v, want VERSION_CONFLICT with %d", out, rec.Version)
+	}
+	stranger, _ := play(t, now, rec, &Complete{Address: testAddress, Token: testToken(9), Result: testResult("late")})
+	if stranger.Version != rec.Version {
+		t.Error("a stranger's evidence changed the version")
+	}
+}
+
+func TestEqualEvidenceIsKeptOnce(t *testing.T) {
+	rec := base{Hold, "left"}.record()
+	late := &Complete{Address: testAddress, Token: testToken(1), Result: testResult("late")}
+	once, _ := play(t, testStart, rec, late)
+	if twice, _ := play(t, testStart+5, once, late); twice != once {
+		t.Error("the same evidence again was stored again")
+	}
+}
+
+func TestStrangersPushNothingOut(t *testing.T) {
+	rec := base{Hold, "left"}.record()
+	rec, _ = play(t, testStart, rec, &Complete{Address: testAddress, Token: testToken(1), Result: testResult("the owner's")})
+	history := len(rec.History)
+	for i := range 100 {
+		rec, _ = play(t, testStart, rec, &Complete{Address: testAddress, Token: testToken(100 + i)})
+	}
+	if len(rec.Evidence) != MaxEvidence || rec.HistoryDropped != 100+1-MaxEvidence {
+		t.Errorf("%d pieces of evidence, %d dropped", len(rec.Evidence), rec.HistoryDropped)
+	}
+	if len(rec.History) != history || rec.Evidence[0].Attempt != 1 {
+		t.Errorf("pushed out: %+v", rec.Evidence[0])
+	}
+	for i := range MaxEvidence {
+		rec, _ = play(t, testStart, rec, &Complete{Address: testAddress, Token: testToken(1), Result: testResult(fmt.Sprint("owner's ", i))})
+	}
+	for _, e := range rec.Evidence {
+		if e.Attempt == 0 {
+			t.Error("a stranger's evidence stands where an owner's should")
+		}
+	}
+}
+
+func TestTheHistoryKeepsTheLast24(t *testing.T) {
+	first := testReserve(0)
+	first.OnLapse, first.Attempts = Rerun, MaxAttempts
+	rec, _ := play(t, testStart, nil, first)
+	now := testStart
+	for i := 1; i < 40; i++ {
+		now = now.Add(testLease)
+		rec, _ = play(t, now, rec, testReserve(i))
+	}
+	if len(rec.History) != MaxHistory || rec.HistoryDropped != 39-MaxHistory || rec.History[MaxHistory-1].Attempt != 39 {
+		t.Errorf("%d entries, %d dropped, the last about attempt %d", len(rec.History), rec.HistoryDropped, rec.History[len(rec.History)-1].Attempt)
+	}
+}
+
+func TestThePlainPathLeavesNoHistory(t *testing.T) {
+	rec, _ := play(t, testStart, nil, testReserve(1), testReserve(2), &Extend{Address: testAddress, Token: testToken(1), Lease: testLease},
+		&Complete{Address: testAddress, Token: testToken(1)}, testReserve(2), &Lookup{testAddress})
+	if len(rec.History)+len(rec.Evidence) != 0 {
+		t.Errorf("it left %+v %+v", rec.History, rec.Evidence)
+	}
+}
+
+func TestAVerdictOfNotExecutedAllowsOneMoreAttemptUpTo100(t *testing.T) {
+	rec := base{Hold, "used up"}.record()
+	now := testStart.Add(testLease)
+	rec, _ = play(t, now, rec, &Resolve{Address: testAddress, ExpectedVersion: rec.Version, Verdict: VerdictNotExecuted, Reason: "r"})
+	if rec.AttemptsAllowed != 3 {
+		t.Errorf("allowed are %d", rec.AttemptsAllowed)
+	}
+	if _, out := play(t, now, rec, testReserve(3)); out.(*Owned).Attempt != 3 {
+		t.Errorf("got %+v", out)
+	}
+}
+
+func TestOwnedSaysTheSameAgain(t *testing.T) {
+	rec, first := play(t, testStart.Add(testLease), base{Rerun, "left"}.record(), testReserve(3))
+	_, again := play(t, testStart.Add(testLease), rec, testReserve(3))
+	a, b := *first.(*Owned), *again.(*Owned)
+	if !b.Repeated || !a.Takeover {
+		t.Errorf("%+v, then %+v", a, b)
+	}
+	b.Repeated = false
+	if fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Errorf("%+v, then %+v", a, b)
+	}
+}
+
+func TestAnInputRecordIsNeverChanged(t *testing.T) {
+	for heading, cases := range allCases() {
+		for _, c := range cases {
+			if c.rec == nil {
+				continue
+			}
+			before := fmt.Sprintf("%+v", *c.rec)
+			Decide(c.now, c.rec, c.cmd)
+			if after := fmt.Sprintf("%+v", *c.rec); after != before {
+				t.Fatalf("%s %v changed its input from %s to %s", heading, c.situation, before, after)
+			}
+		}
+	}
+}
