@@ -7,12 +7,15 @@ import (
 
 	"github.com/idemd/idemd/internal/store"
 	"github.com/idemd/idemd/internal/store/pebblestore"
+	"github.com/idemd/idemd/internal/store/pgstore"
 )
 
 // OpenStore opens the store that the configuration names.
 func OpenStore(ctx context.Context, c Config) (store.Store, error) {
 	if c.Postgres != "" {
-		return nil, fmt.Errorf("PostgreSQL is not wired yet")
+		return pgstore.Open(ctx, pgstore.Options{
+			DSN: c.Postgres, MaxConns: c.PostgresConns, Migrate: c.Migrate, Logger: c.Logger,
+		})
 	}
 	if _, err := os.Stat(c.DataDir); err != nil && c.MustExist {
 		return nil, fmt.Errorf("--data-dir: %w", err)
@@ -37,6 +40,4 @@ func (c Config) writers() int {
 }
 
 // Migrate brings a PostgreSQL's schema up to date.
-func Migrate(ctx context.Context, dsn string) error {
-	return fmt.Errorf("PostgreSQL is not wired yet")
-}
+func Migrate(ctx context.Context, dsn string) error { return pgstore.Migrate(ctx, dsn) }
