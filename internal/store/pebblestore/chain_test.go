@@ -1,12 +1,14 @@
 package pebblestore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -49,6 +51,17 @@ func newGate() gateFS {
 	return gateFS{FS: vfs.NewMem(), gate: new(sync.RWMutex), syncs: new(atomic.Int64)}
 }
 
+// waitForWaiting waits until n calls wait for an fsync, and gives up when the test has
+// failed or takes far too long.
+func waitForWaiting(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); s.waiting.Load() < int64(n) && !t.Failed(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Errorf("only %d calls wait for an fsync, want %d", s.waiting.Load(), n)
+		}
+	}
+}
+
 // TestNothingIsToldBeforeItIsSynced holds the disk and asks in every way for what is
 // not on it yet.
 func TestNothingIsToldBeforeItIsSynced(t *testing.T) {
@@ -77,12 +90,7 @@ func TestNothingIsToldBeforeItIsSynced(t *testing.T) {
 				t.Errorf("call %d was answered before the fsync", i)
 			}
 		})
-		for s.Metrics().Waiting < int64(i+1) { // each sees what the ones before did
-			if t.Failed() {
-				break
-			}
-			runtime.Gosched()
-		}
+		waitForWaiting(t, s, i+1) // each sees what the ones before did
 	}
 	released.Store(true)
 	gate.gate.Unlock()
@@ -108,9 +116,7 @@ func TestBatchesDecideDuringTheFsyncOfEarlierOnes(t *testing.T) {
 			}
 		})
 	}
-	for s.Metrics().Waiting < batches {
-		runtime.Gosched()
-	}
+	waitForWaiting(t, s, batches)
 	gate.gate.Unlock()
 	calls.Wait()
 	// The first fsync takes what was there when it began, the next one all the rest.
@@ -132,9 +138,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	gate.gate.Lock()
 	answered := make(chan reservation.Outcome)
 	go func() { answered <- s.Apply(ctx, []reservation.Command{storetest.Reserve(a, 1)})[0] }()
-	for s.Metrics().Waiting == 0 {
-		runtime.Gosched()
-	}
+	waitForWaiting(t, s, 1)
 	cancel()
 	mustBeUnavailable(t, <-answered)
 	mustBeUnavailable(t, s.Apply(ctx, []reservation.Command{storetest.Reserve(storetest.At("late"), 1)})[0])
@@ -216,4 +220,36 @@ func TestCloseWaitsForCallsAndRefusesLaterOnes(t *testing.T) {
 	if err := after.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestABatchTooLargeForTheMemoryTableIsKeptWhole: Pebble takes another path for it.
+func TestABatchTooLargeForTheMemoryTableIsKeptWhole(t *testing.T) {
+	const results = 20
+	if results*reservation.MaxBodyBytes <= memTableBytes/2 {
+		t.Fatal("the batch is too small")
+	}
+	options := Options{Dir: "data", FS: vfs.NewMem(), Logger: quiet(t)}
+	s := mustOpen(t, options)
+	var reserves, completes []reservation.Command
+	for n := range results {
+		a := storetest.At(fmt.Sprint("large-", n))
+		c := storetest.Complete(a, n, "")
+		c.Result.Body = bytes.Repeat([]byte{byte(n)}, reservation.MaxBodyBytes)
+		reserves, completes = append(reserves, storetest.Reserve(a, n)), append(completes, c, storetest.Lookup(a))
+	}
+	s.Apply(context.Background(), reserves)
+	told := make(map[reservation.Address]*reservation.Record)
+	for i, outcome := range s.Apply(context.Background(), completes) {
+		if found, is := outcome.(*reservation.Found); is {
+			told[completes[i].Target()] = found.Record
+		}
+	}
+	if len(told) != results {
+		t.Errorf("%d of %d results were taken", len(told), results)
+	}
+	mustHoldAll(t, s, told)
+	mustClose(t, s)
+	after := mustOpen(t, options)
+	mustHoldAll(t, after, told)
+	mustClose(t, after)
 }

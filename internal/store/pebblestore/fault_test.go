@@ -138,8 +138,14 @@ func TestAFullDiskForTablesOnlyDelays(t *testing.T) {
 		l.run(4)
 		close(ended)
 	}()
-	for fault.hits.Load() <= fault.limit { // until one succeeds
-		l.journal.waitFor(10)
+	l.journal.waitFor(100)
+	written, err := s.db.AsyncFlush()
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-written
+	if fault.hits.Load() <= fault.limit {
+		t.Error("no table failed")
 	}
 	l.journal.stop()
 	<-ended

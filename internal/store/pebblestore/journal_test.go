@@ -54,6 +54,13 @@ func (j *journal) stop() {
 	j.grown.Broadcast()
 }
 
+// over tells whether the test is over.
+func (j *journal) over() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.stopped
+}
+
 // waitFor waits until n more records were told.
 func (j *journal) waitFor(n int) {
 	j.mu.Lock()

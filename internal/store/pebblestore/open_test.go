@@ -96,6 +96,25 @@ func TestADirectoryThatCantBeUsedIsNamed(t *testing.T) {
 	}
 }
 
+// TestANewDirectoryIsForItsOwnerOnly: it holds what callers were answered.
+func TestANewDirectoryIsForItsOwnerOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	mustClose(t, mustOpen(t, silent(Options{Dir: dir})))
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// TestWherePebbleCantGoOnTheProcessEnds instead of going on with half a store.
+func TestWherePebbleCantGoOnTheProcessEnds(t *testing.T) {
+	code := 0
+	pebbleLogger{discard(), func(c int) { code = c }}.Fatalf("can't go on")
+	if code != 1 {
+		t.Errorf("it ends with %d", code)
+	}
+}
+
 // TestALogThatCantBeMadeRefusesTheOpening instead of opening a store that is dead.
 func TestALogThatCantBeMadeRefusesTheOpening(t *testing.T) {
 	s, err := Open(silent(Options{Dir: "data", FS: noLogFS{vfs.NewMem()}}))

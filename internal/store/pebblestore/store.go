@@ -79,8 +79,8 @@ func (s *Store) failure() error {
 
 // enter begins a call; leave ends it.
 func (s *Store) enter(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	if err := s.interrupted(ctx); err != nil {
+		return err // at once, also while Close waits for others
 	}
 	s.users.RLock()
 	if err := s.interrupted(ctx); err != nil {

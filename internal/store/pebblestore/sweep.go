@@ -22,7 +22,10 @@ const sweepStep = 50
 // Nothing can have been missed behind s.swept: the walk ends at the clock, and a
 // record is only ever stored with an expiry that lies ahead of the clock.
 //
-// A sweep in progress that is cut off leaves whole records deleted, whole others not.
+// Its commits are links of the chain like all others, so that a record that List no
+// longer shows does not come back after a power cut. Nothing else would need it (law
+// 5), and it costs little: only the last step is waited for. Each step is whole: what
+// a sweep that was cut off has deleted stays deleted, with its index entries.
 func (s *Store) Sweep(ctx context.Context, limit int) (store.Swept, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Swept{}, store.Unavailable()

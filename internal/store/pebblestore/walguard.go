@@ -77,6 +77,9 @@ func (g *walGuard) Lock(name string) (io.Closer, error) {
 	return lock, err
 }
 
+// MkdirAll implements vfs.FS. What callers stored is nobody else's to read.
+func (g *walGuard) MkdirAll(dir string, _ os.FileMode) error { return g.FS.MkdirAll(dir, 0o700) }
+
 // Unwrap implements vfs.FS.
 func (g *walGuard) Unwrap() vfs.FS { return g.FS }
 
