@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -74,7 +75,7 @@ func openWith(t testing.TB, parameters string) *storetest.Harness {
 
 func openStore(t testing.TB, options Options) *Store {
 	t.Helper()
-	options.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	options.Logger = textLogger(t.Output())
 	s, err := Open(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +83,8 @@ func openStore(t testing.TB, options Options) *Store {
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
+
+func textLogger(to io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }
 
 // rig is what tests do to a database beside the store.
 type rig struct {

@@ -77,8 +77,12 @@ func newPool(ctx context.Context, options Options, conns int) (*pgxpool.Pool, er
 func (s *Store) examine(ctx context.Context) error {
 	settings, err := s.Settings(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("ask the database for its settings: %s", describe(err))
 	}
+	return s.judge(ctx, settings)
+}
+
+func (s *Store) judge(ctx context.Context, settings Settings) error {
 	if settings.Encoding != "UTF8" {
 		return fmt.Errorf("the database has the encoding %s: idemd needs UTF8", settings.Encoding)
 	}
