@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -63,17 +64,21 @@ func rows(w io.Writer, name string, value any) {
 	}
 }
 
-// text shows bytes that are printable text as such.
+// text shows bytes that are text as such, with line breaks and tabs escaped.
 func text(name, value string) string {
 	for _, suffix := range []string{"body", "checkpoint", "value"} {
 		if !strings.HasSuffix(name, suffix) {
 			continue
 		}
 		decoded, err := base64.StdEncoding.DecodeString(value)
-		if err == nil && utf8.Valid(decoded) && !strings.ContainsFunc(string(decoded), unicode.IsControl) {
-			return string(decoded)
+		spaced := strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(string(decoded))
+		if err != nil || !utf8.Valid(decoded) || strings.ContainsFunc(spaced, unicode.IsControl) {
+			return "base64:" + value
 		}
-		return "base64:" + value
+		if spaced != string(decoded) {
+			return strconv.Quote(string(decoded))
+		}
+		return string(decoded)
 	}
 	return value
 }

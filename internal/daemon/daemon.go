@@ -105,6 +105,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
+	case <-d.readiness.failed:
+		// Only opening the store again can help: whoever supervises the daemon does it.
+		err = store.ErrFailed
 	}
 	d.drain()
 	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -9,7 +10,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 
-	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+	"github.com/idemd/idemd/internal/grpcserver"
 	"github.com/idemd/idemd/internal/store"
 )
 
@@ -27,15 +28,17 @@ type readiness struct {
 
 	answers  atomic.Bool // the store answered the last ping
 	draining atomic.Bool
+	// failed is closed when the store has failed for good.
+	failed chan struct{}
 }
 
 func newReadiness(s store.Store, logger *slog.Logger) *readiness {
-	r := &readiness{store: s, health: health.NewServer(), logger: logger}
+	r := &readiness{store: s, health: health.NewServer(), logger: logger, failed: make(chan struct{})}
 	r.set(true)
 	return r
 }
 
-// watch pings until ctx ends.
+// watch pings until ctx ends or the store has failed for good.
 func (r *readiness) watch(ctx context.Context) {
 	ticker := time.NewTicker(pingEvery)
 	defer ticker.Stop()
@@ -44,17 +47,20 @@ func (r *readiness) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			r.ping(ctx)
+			if errors.Is(r.ping(ctx), store.ErrFailed) {
+				close(r.failed)
+				return
+			}
 		}
 	}
 }
 
-func (r *readiness) ping(ctx context.Context) {
+func (r *readiness) ping(ctx context.Context) error {
 	pingCtx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	err := r.store.Ping(pingCtx)
 	if ctx.Err() != nil || (err == nil) == r.answers.Load() {
-		return
+		return err
 	}
 	if err != nil {
 		r.logger.Error("the store can't answer: calls are refused with STORE_UNAVAILABLE until it can", "error", err)
@@ -62,6 +68,7 @@ func (r *readiness) ping(ctx context.Context) {
 		r.logger.Info("the store answers again")
 	}
 	r.set(err == nil)
+	return err
 }
 
 func (r *readiness) set(answers bool) {
@@ -70,9 +77,7 @@ func (r *readiness) set(answers bool) {
 	if answers {
 		status = healthgrpc.HealthCheckResponse_SERVING
 	}
-	for _, service := range []string{
-		"", idemdv1.IdempotencyService_ServiceDesc.ServiceName, idemdv1.OperatorService_ServiceDesc.ServiceName,
-	} {
+	for _, service := range append(grpcserver.ServiceNames(), "") {
 		r.health.SetServingStatus(service, status)
 	}
 }

@@ -69,6 +69,11 @@ func New(o Options) *grpc.Server {
 	return server
 }
 
+// ServiceNames are the services whose health is told.
+func ServiceNames() []string {
+	return []string{idemdv1.IdempotencyService_ServiceDesc.ServiceName, idemdv1.OperatorService_ServiceDesc.ServiceName}
+}
+
 // logTo logs method, code, duration and peer: never keys, tokens or bodies.
 func logTo(logger *slog.Logger) logging.Logger {
 	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
@@ -76,14 +81,12 @@ func logTo(logger *slog.Logger) logging.Logger {
 	})
 }
 
-// levelOf logs what an operator must see; callers' own mistakes and the plain path
-// are for debugging.
+// levelOf logs what is a fault of the daemon itself. Callers' own mistakes, the plain
+// path and refusals while the store is away are for debugging: an outage is logged
+// once, where it is noticed, and counted in the metrics, not once for every call.
 func levelOf(code codes.Code) logging.Level {
-	switch code {
-	case codes.Internal, codes.Unknown, codes.DataLoss:
+	if code == codes.Internal || code == codes.Unknown || code == codes.DataLoss {
 		return logging.LevelError
-	case codes.Unavailable, codes.ResourceExhausted:
-		return logging.LevelWarn
 	}
 	return logging.LevelDebug
 }

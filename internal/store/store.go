@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/idemd/idemd/internal/reservation"
@@ -67,13 +68,18 @@ type Store interface {
 	// STORE_UNAVAILABLE.
 	Check(ctx context.Context) (Report, error)
 
-	// Ping tells whether the store can answer now. Error: STORE_UNAVAILABLE.
+	// Ping tells whether the store can answer now. Error: STORE_UNAVAILABLE, or one
+	// that wraps [ErrFailed] where only opening the store again can help.
 	Ping(ctx context.Context) error
 
 	// Close waits for what is under way and lets go of the store. Calls after it
 	// are answered with STORE_UNAVAILABLE.
 	Close() error
 }
+
+// ErrFailed: the store has failed for good, as after an fsync that failed, and answers
+// again only after it is closed and opened.
+var ErrFailed = errors.New("the store has failed and must be opened again")
 
 // MaxBatch is the most commands that one Apply takes, and the most addresses that
 // one Get takes.

@@ -151,6 +151,9 @@ func (s *Store) Ping(ctx context.Context) error {
 		return store.Unavailable()
 	}
 	defer s.leave()
+	if s.failure() != nil {
+		return store.ErrFailed
+	}
 	// A stalled writer holds the lock.
 	if err := s.acquire(ctx); err != nil {
 		return store.Unavailable()

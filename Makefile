@@ -1,0 +1,60 @@
+# Everything that is done to this project by hand. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+MODULES := . gen bench
+TOOLS := $(CURDIR)/.cache/bin
+export PATH := $(TOOLS):$(PATH)
+
+# The race detector needs cgo and a C compiler. Without one the tests run all the
+# same, and say so.
+RACE := $(shell scripts/race-flag)
+
+.PHONY: help build generate generated lint check test test-short fuzz bench clean
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build bin/idemd.
+	go build -trimpath -o bin/idemd ./cmd/idemd
+
+# Tools come from modules of their own, one each: together they downgrade one another.
+$(TOOLS)/%: tools/%/go.mod tools/%/go.sum
+	@cd tools/$* && GOWORK=off go build -o $@ $$(awk '$$1 == "tool" {print $$2}' go.mod)
+	@touch $@
+
+PLUGINS := $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc
+
+generate: $(PLUGINS) ## Generate gen/ from proto/.
+	buf generate
+
+generated: $(PLUGINS) ## Fail if gen/ is not what proto/ generates.
+	scripts/check-generated
+
+lint: $(PLUGINS) $(TOOLS)/golangci-lint ## Lint everything.
+	buf lint
+	buf breaking --against proto/baseline.binpb
+	buf format --diff --exit-code
+	for module in $(MODULES); do (cd $$module && golangci-lint run ./...); done
+	scripts/lint-shell
+
+check: ## What to run before a commit: build, vet and the quick tests; under a minute.
+	go build ./... && go vet ./...
+	go test -short ./internal/reservation/... ./internal/store ./internal/store/codec ./internal/engine/... ./internal/ttl/... ./internal/grpcserver/... ./internal/lint/...
+
+test: ## Run all tests of all modules, against a real PostgreSQL too.
+	scripts/need-postgres
+	@if [ -z "$(RACE)" ]; then echo "no C compiler: the tests run without the race detector"; fi
+	for module in $(MODULES); do (cd $$module && go test $(RACE) ./...); done
+	for module in $(MODULES); do (cd $$module && GOWORK=off go vet ./...); done
+
+fuzz: ## Fuzz what parses, for a minute.
+	go test -fuzz FuzzDecodeRecord -fuzztime 60s ./internal/store/codec
+
+bench: ## Measure idemd beside echo and plain SQL; writes docs/performance.md's table.
+	scripts/need-postgres
+	cd bench && go run . -out ../docs/performance.json
+
+clean: ## Remove what was built.
+	rm -rf bin .cache

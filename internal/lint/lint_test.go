@@ -1,0 +1,252 @@
+// Package lint holds the house's rules that a compiler does not: who may import whom,
+// and habits that every file keeps.
+package lint
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "github.com/idemd/idemd/"
+	root   = "../.."
+)
+
+// floors says which of our packages each package may import. A package that is not
+// named here is not part of the house.
+func floors() map[string][]string {
+	return map[string][]string{
+		"internal/reservation": {},
+		"internal/pgtest":      {},
+		"internal/lint":        {},
+
+		"internal/store":           {"internal/reservation"},
+		"internal/store/codec":     {"internal/reservation"},
+		"internal/store/storetest": {"internal/store", "internal/reservation"},
+
+		"internal/store/pebblestore": {"internal/store", "internal/store/codec", "internal/reservation"},
+		"internal/store/pgstore":     {"internal/store", "internal/store/codec", "internal/reservation"},
+		"internal/engine":            {"internal/store", "internal/reservation"},
+		"internal/ttl":               {"internal/store", "internal/reservation"},
+
+		"internal/grpcserver": {"internal/engine", "internal/reservation", "gen/idemd/v1"},
+
+		"internal/daemon": {
+			"internal/grpcserver", "internal/engine", "internal/ttl", "internal/store", "internal/store/pebblestore",
+			"internal/store/pgstore", "internal/reservation",
+		},
+
+		"cmd/idemd": {"internal/daemon", "gen/idemd/v1"},
+	}
+}
+
+// support may be imported by every test.
+func support() []string { return []string{"internal/store/storetest", "internal/pgtest"} }
+
+// owners says which packages alone may import a third-party module.
+func owners() map[string][]string {
+	return map[string][]string{
+		"github.com/cockroachdb/pebble": {"internal/store/pebblestore"},
+		"github.com/jackc/pgx":          {"internal/store/pgstore"},
+		"github.com/pressly/goose":      {"internal/store/pgstore"},
+		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd"},
+		"github.com/alecthomas/kong":    {"cmd/idemd"},
+	}
+}
+
+// standardOnly are the packages that import nothing of anybody else's.
+func standardOnly() []string {
+	return []string{"internal/reservation", "internal/store", "internal/engine", "internal/ttl", "internal/pgtest"}
+}
+
+// source is one parsed Go file of the root module.
+type source struct {
+	path, pkg string
+	test      bool
+	text      []byte
+	file      *ast.File
+	fset      *token.FileSet
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	var all []source
+	for _, dir := range []string{"internal", "cmd"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			s := source{path: strings.TrimPrefix(filepath.ToSlash(path), root+"/"), text: text, fset: token.NewFileSet()}
+			s.pkg, s.test = filepath.ToSlash(filepath.Dir(s.path)), strings.HasSuffix(path, "_test.go")
+			s.file, err = parser.ParseFile(s.fset, path, text, parser.ParseComments)
+			all = append(all, s)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(all) < 50 {
+		t.Fatalf("only %d files were found", len(all))
+	}
+	return all
+}
+
+func (s source) imports() (paths []string) {
+	for _, spec := range s.file.Imports {
+		path, _ := strconv.Unquote(spec.Path.Value)
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+func within(path string, list []string) bool {
+	for _, prefix := range list {
+		if path == prefix || strings.HasPrefix(path, prefix+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func TestAFloorImportsOnlyFloorsBelowIt(t *testing.T) {
+	for _, s := range sources(t) {
+		allowed, named := floors()[s.pkg]
+		if !named {
+			t.Errorf("%s: package %s has no floor", s.path, s.pkg)
+			continue
+		}
+		for _, path := range s.imports() {
+			ours, is := strings.CutPrefix(path, module)
+			if !is || s.test && (ours == s.pkg || within(ours, support())) {
+				continue
+			}
+			ok := false
+			for _, a := range allowed {
+				ok = ok || a == ours
+			}
+			// A test may use what lies below what its package uses.
+			if !ok && s.test {
+				for _, a := range allowed {
+					ok = ok || within(ours, floors()[a])
+				}
+			}
+			if !ok {
+				t.Errorf("%s imports %s", s.path, ours)
+			}
+		}
+	}
+}
+
+func TestThirdPartyModulesStayWithTheirOwners(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, path := range s.imports() {
+			for third, owner := range owners() {
+				if strings.HasPrefix(path, third) && !within(s.pkg, owner) {
+					t.Errorf("%s imports %s, which only %v may", s.path, path, owner)
+				}
+			}
+			first, _, _ := strings.Cut(path, "/")
+			if within(s.pkg, standardOnly()) && !within(s.pkg, []string{"internal/store/codec", "internal/store/pebblestore", "internal/store/pgstore", "internal/store/storetest"}) &&
+				!s.test && strings.Contains(first, ".") && !strings.HasPrefix(path, module) {
+				t.Errorf("%s imports %s: package %s imports the standard library only", s.path, path, s.pkg)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	for pkg := range floors() {
+		if pkg == "internal/lint" || pkg == "cmd/idemd" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, pkg, "doc.go"))
+		if err != nil {
+			t.Errorf("%s has no doc.go", pkg)
+			continue
+		}
+		if !bytes.Contains(text, []byte("may import")) {
+			t.Errorf("%s/doc.go does not say what the package may import", pkg)
+		}
+	}
+}
+
+// Package-level variables are constants in disguise, or they are not there: interface
+// assertions, errors, embedded files.
+func TestNoPackageHasStateOrMagic(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, declaration := range s.file.Decls {
+			switch d := declaration.(type) {
+			case *ast.FuncDecl:
+				if d.Name.Name == "init" && d.Recv == nil {
+					t.Errorf("%s has an init function", s.path)
+				}
+			case *ast.GenDecl:
+				if d.Tok == token.VAR && !s.test {
+					s.checkVariables(t, d)
+				}
+			}
+		}
+	}
+}
+
+func (s source) checkVariables(t *testing.T, d *ast.GenDecl) {
+	t.Helper()
+	if d.Doc != nil {
+		for _, comment := range d.Doc.List {
+			if strings.HasPrefix(comment.Text, "//go:embed") {
+				return
+			}
+		}
+	}
+	for _, spec := range d.Specs {
+		value := spec.(*ast.ValueSpec)
+		for i, name := range value.Names {
+			if name.Name == "_" {
+				continue
+			}
+			if i < len(value.Values) {
+				if call, is := value.Values[i].(*ast.CallExpr); is && s.nodeText(call.Fun) == "errors.New" {
+					continue
+				}
+			}
+			t.Errorf("%s: %s is a package-level variable", s.fset.Position(name.Pos()), name.Name)
+		}
+	}
+}
+
+func (s source) nodeText(n ast.Node) string {
+	return string(s.text[s.fset.Position(n.Pos()).Offset:s.fset.Position(n.End()).Offset])
+}
+
+func TestTestsDoNotSleep(t *testing.T) {
+	for _, s := range sources(t) {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if call, is := n.(*ast.CallExpr); is && s.nodeText(call.Fun) == "time.Sleep" {
+				t.Errorf("%s sleeps", s.fset.Position(n.Pos()))
+			}
+			return true
+		})
+	}
+}
+
+func TestFilesStayShort(t *testing.T) {
+	const most = 400
+	for _, s := range sources(t) {
+		if lines := bytes.Count(s.text, []byte("\n")); lines > most && !s.test {
+			t.Errorf("%s has %d lines, at most %d are read in one sitting", s.path, lines, most)
+		}
+	}
+}
