@@ -49,7 +49,11 @@ func (p programs) complete() bool {
 // the places where distributions put it, else what PATH has.
 func find() (programs, error) {
 	if dir := os.Getenv(BinVariable); dir != "" {
-		found := programs{dir: dir, libraries: filepath.Join(dir, "..", "lib")}
+		dir, err := filepath.Abs(dir)
+		if err != nil {
+			return programs{}, err
+		}
+		found := programs{dir: dir, libraries: filepath.Join(filepath.Dir(dir), "lib")}
 		if !found.complete() {
 			return programs{}, fmt.Errorf("%s is %s, which lacks initdb or postgres", BinVariable, dir)
 		}

@@ -91,6 +91,13 @@ func (s *Server) initialize() (err error) {
 	if err = s.account.own(s.dir); err != nil {
 		return err
 	}
+	if s.programs.libraries != "" {
+		links := filepath.Join(s.dir, "lib")
+		if err := linkLibraries(s.programs.libraries, links); err != nil {
+			return err
+		}
+		s.programs.libraries += string(os.PathListSeparator) + links
+	}
 	cmd := exec.Command(s.programs.path("initdb"), "--pgdata="+s.data(), "--username=postgres", "--auth=trust",
 		"--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions")
 	cmd.Dir, cmd.Env = s.dir, s.programs.environ()

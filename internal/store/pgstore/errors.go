@@ -21,6 +21,8 @@ const (
 	decidedTooLongAgo    = "IDEM1" // idemd.demand_recent
 )
 
+var errNotCommitted = errors.New("the transaction was rolled back")
+
 // remedy is what to do about a failed transaction.
 type remedy uint8
 

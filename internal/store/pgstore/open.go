@@ -32,6 +32,9 @@ type Store struct {
 	mu     sync.Mutex
 	closed bool
 	work   sync.WaitGroup // under way
+	// abandoned ends what is under way when Close has waited long enough for it.
+	abandoned context.Context
+	abandon   context.CancelFunc
 }
 
 var _ store.Store = (*Store)(nil)
@@ -50,6 +53,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{options: options, log: options.Logger, statements: newStatements()}
+	s.abandoned, s.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	if s.pool, err = newPool(ctx, options, options.MaxConns); err != nil {
 		return nil, err
 	}
@@ -93,14 +97,31 @@ func (s *Store) judge(ctx context.Context, settings Settings) error {
 	return nil
 }
 
-// Close implements store.Store.
+// closeLimit bounds how long Close waits for a database that does not answer.
+const closeLimit = 3 * time.Second
+
+// Close implements store.Store. What is under way after closeLimit is cut off: its
+// callers have been told nothing, so nothing is broken.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	giveUp := time.AfterFunc(closeLimit, s.abandon)
 	s.work.Wait()
-	s.pool.Close()
-	s.side.Close()
+	if giveUp.Stop() {
+		s.abandon()
+	}
+	closed := make(chan struct{})
+	go func() {
+		// Waits until the database has taken leave of each connection that was cut.
+		s.pool.Close()
+		s.side.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeLimit):
+	}
 	return nil
 }
 
@@ -157,6 +178,7 @@ func (s *Store) on(ctx context.Context, pool *pgxpool.Pool, work func(context.Co
 	defer conn.Release()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.StatementTimeout+10*time.Second)
 	defer cancel()
+	defer context.AfterFunc(s.abandoned, cancel)()
 	err = work(ctx, conn.Conn())
 	if lost(err) {
 		_ = conn.Conn().Close(ctx)

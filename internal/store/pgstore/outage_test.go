@@ -124,6 +124,23 @@ func TestAFrozenDatabaseIsToldWithinTheCallersTime(t *testing.T) {
 	settle(t, s, storetest.Reserve(storetest.At("after"), 1))
 }
 
+func TestClosingDoesNotWaitForAFrozenDatabase(t *testing.T) {
+	server, s := ownServer(t, Options{})
+	settle(t, s, storetest.Reserve(storetest.At("warm"), 1))
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	s.Apply(ctx, []reservation.Command{storetest.Reserve(storetest.At("k"), 1)})
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case <-closed:
+	case <-time.After(3 * closeLimit):
+		t.Fatal("Close waits for an answer that does not come")
+	}
+}
+
 func start(t testing.TB, server *pgtest.Server) {
 	t.Helper()
 	if err := server.Start(); err != nil {

@@ -16,12 +16,21 @@ import (
 const wholeResult = 8 << 10
 
 // Sweep implements store.Store. It costs no flush: a deletion that a crash undoes is
-// done again.
+// done again. A sweep that fails is not tried again here: the next one is soon.
 func (s *Store) Sweep(ctx context.Context, limit int) (store.Swept, error) {
-	return reading(ctx, s, s.side, func(ctx context.Context, conn *pgx.Conn) (store.Swept, error) {
-		sw := &sweep{store: s, conn: conn}
-		return sw.run(ctx, limit)
+	swept, err := detached(ctx, s, func() (swept store.Swept, err error) {
+		err = s.on(ctx, s.side, func(ctx context.Context, conn *pgx.Conn) error {
+			w := &sweep{store: s, conn: conn}
+			swept, err = w.run(ctx, limit)
+			return s.finish(ctx, conn, err)
+		})
+		s.note(ctx, err)
+		return swept, err
 	})
+	if err != nil {
+		return store.Swept{}, store.Unavailable()
+	}
+	return swept, nil
 }
 
 // sweep is one sweep under way.

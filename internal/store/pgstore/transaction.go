@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/idemd/idemd/internal/reservation"
 	"github.com/idemd/idemd/internal/store"
@@ -190,8 +191,17 @@ func (t *transaction) write(ctx context.Context, inserts, updates *changes, tole
 	if updates.len() > 0 {
 		batch.Queue(t.store.statements.update, updates.arguments()...).Query(t.confirm(updates))
 	}
-	batch.Queue("COMMIT")
+	batch.Queue("COMMIT").Exec(demandCommitted)
 	return t.store.finish(ctx, t.conn, t.conn.SendBatch(ctx, batch).Close())
+}
+
+// demandCommitted refuses the answer of a COMMIT that rolled back, which PostgreSQL
+// does not call an error.
+func demandCommitted(tag pgconn.CommandTag) error {
+	if tag.String() != "COMMIT" {
+		return errNotCommitted
+	}
+	return nil
 }
 
 // confirm notes which rows were written. They come back in the order they were given.
