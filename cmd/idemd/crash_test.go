@@ -148,11 +148,12 @@ func TestOfManyEqualCallersExactlyOneIsGranted(t *testing.T) {
 						response, err := clients[i%len(clients)].reserve(ctx, fmt.Sprint("round-", round), randomToken())
 						mu.Lock()
 						defer mu.Unlock()
-						if err != nil {
+						switch {
+						case err != nil:
 							t.Errorf("round %d: %v", round, err)
-						} else if response.GetOwned() != nil {
+						case response.GetOwned() != nil:
 							grants++
-						} else if response.GetInProgress() == nil {
+						case response.GetInProgress() == nil:
 							t.Errorf("round %d: got %v", round, response)
 						}
 					})

@@ -46,6 +46,18 @@ type Options struct {
 
 // New makes a server with all services registered.
 func New(o Options) *grpc.Server {
+	server := grpc.NewServer(o.ServerOptions()...)
+	idemdv1.RegisterIdempotencyServiceServer(server, &idempotency{engine: o.Engine})
+	idemdv1.RegisterOperatorServiceServer(server, &operator{engine: o.Engine})
+	healthgrpc.RegisterHealthServer(server, o.Health)
+	reflection.Register(server)
+	o.Metrics.InitializeMetrics(server)
+	return server
+}
+
+// ServerOptions are limits, keepalive and interceptors. The benchmark's server that does
+// nothing has the same ones.
+func (o Options) ServerOptions() []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
 		grpc.MaxSendMsgSize(MaxMessageBytes),
@@ -60,13 +72,7 @@ func New(o Options) *grpc.Server {
 			recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(recoverTo(o.Logger))),
 		),
 	}
-	server := grpc.NewServer(append(options, o.Extra...)...)
-	idemdv1.RegisterIdempotencyServiceServer(server, &idempotency{engine: o.Engine})
-	idemdv1.RegisterOperatorServiceServer(server, &operator{engine: o.Engine})
-	healthgrpc.RegisterHealthServer(server, o.Health)
-	reflection.Register(server)
-	o.Metrics.InitializeMetrics(server)
-	return server
+	return append(options, o.Extra...)
 }
 
 // ServiceNames are the services whose health is told.

@@ -110,7 +110,7 @@ func (a Address) Target() Address { return a }
 // [*Unresolved], [*Extended], [*Recorded], [*Found], or an [*Error].
 type Outcome interface{ outcome() }
 
-// Owned: execute now.
+// Owned says: execute now.
 type Owned struct {
 	Attempt        int32
 	Fence          int64
@@ -123,7 +123,7 @@ type Owned struct {
 	LastFailure    *Result
 }
 
-// InProgress: ask again later.
+// InProgress says: ask again later.
 type InProgress struct {
 	State          State
 	Attempt        int32
@@ -132,7 +132,7 @@ type InProgress struct {
 	RetryAfter     time.Duration
 }
 
-// Replay: use this answer.
+// Replay says: use this answer.
 type Replay struct {
 	State         State
 	Result        *Result
@@ -143,7 +143,7 @@ type Replay struct {
 	PolicyVersion string
 }
 
-// Unresolved: nobody knows how it ended.
+// Unresolved says: nobody knows how it ended.
 type Unresolved struct {
 	Since         Time
 	Attempt       int32
@@ -153,14 +153,14 @@ type Unresolved struct {
 	PolicyVersion string
 }
 
-// Extended: the lease lasts until then.
+// Extended says how long the lease lasts.
 type Extended struct {
 	LeaseExpiresAt Time
 	LeaseRemaining time.Duration
 	Clamped        bool
 }
 
-// Recorded: the outcome or verdict is stored. ExpiresAt is zero where the record is
+// Recorded says that the outcome or verdict is stored. ExpiresAt is zero where the record is
 // never forgotten.
 type Recorded struct {
 	Version   int64
@@ -168,7 +168,7 @@ type Recorded struct {
 	Repeated  bool
 }
 
-// Found: the record, and the state that Reserve would go by.
+// Found is the record, and the state that Reserve would go by.
 type Found struct {
 	Record *Record
 	Shown  State

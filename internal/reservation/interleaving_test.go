@@ -2,6 +2,7 @@ package reservation
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -191,11 +192,11 @@ func search(steps []step) (worlds int, broken string) {
 	seen := map[worldKey]bool{}
 	var walk func(w world, path []string) string
 	walk = func(w world, path []string) string {
-		if key := w.key(); seen[key] {
+		key := w.key()
+		if seen[key] {
 			return ""
-		} else {
-			seen[key] = true
 		}
+		seen[key] = true
 		for i := range steps {
 			if w.counts[i] == steps[i].most || !steps[i].can(&w) {
 				continue
@@ -204,7 +205,7 @@ func search(steps []step) (worlds int, broken string) {
 			next.counts[i]++
 			next.now += 1 // time passes between any two steps
 			steps[i].do(&next, &l)
-			taken := append(path[:len(path):len(path)], steps[i].name)
+			taken := append(slices.Clip(path), steps[i].name)
 			if len(l.broken) > 0 {
 				return fmt.Sprintf("%v after %v", l.broken, taken)
 			}

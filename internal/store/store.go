@@ -77,7 +77,7 @@ type Store interface {
 	Close() error
 }
 
-// ErrFailed: the store has failed for good, as after an fsync that failed, and answers
+// ErrFailed says that the store has failed for good, as after an fsync that failed, and answers
 // again only after it is closed and opened.
 var ErrFailed = errors.New("the store has failed and must be opened again")
 

@@ -116,7 +116,12 @@ func mustRefuse(t *testing.T, s *Store) {
 	_, stats := s.Stats(ctx)
 	_, check := s.Check(ctx)
 	for what, err := range map[string]error{"Get": get, "List": list, "Sweep": sweep, "Stats": stats, "Check": check, "Ping": s.Ping(ctx)} {
-		if refused, is := err.(*reservation.Error); !is || refused.Reason != reservation.StoreUnavailable {
+		var refused *reservation.Error
+		if what == "Ping" {
+			if !errors.Is(err, store.ErrFailed) {
+				t.Errorf("Ping does not tell that the store has failed for good: %v", err)
+			}
+		} else if !errors.As(err, &refused) || refused.Reason != reservation.StoreUnavailable {
 			t.Errorf("%s was answered %v", what, err)
 		}
 	}

@@ -128,7 +128,7 @@ func (l *load) caller(n int, rng *rand.Rand) {
 				return
 			}
 		}
-		if i%4 == 0 && !l.peek(rng, n) {
+		if i%4 == 0 && !l.peek(rng) {
 			return
 		}
 		if l.advance != nil && rng.IntN(8) == 0 {
@@ -164,7 +164,7 @@ func (l *load) apply(commands []reservation.Command) bool {
 }
 
 // peek reads another caller's record: what it sees is told as well.
-func (l *load) peek(rng *rand.Rand, n int) bool {
+func (l *load) peek(rng *rand.Rand) bool {
 	address := storetest.At(fmt.Sprintf("shared-%d", rng.IntN(8)))
 	snapshot, err := l.store.Get(context.Background(), []reservation.Address{address})
 	if err != nil {

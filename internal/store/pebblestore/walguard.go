@@ -137,18 +137,18 @@ type deadFile struct{ name string }
 
 var errDead = errors.New("the store has failed")
 
-func (deadFile) Close() error                              { return nil }
-func (deadFile) Read([]byte) (int, error)                  { return 0, errDead }
-func (deadFile) ReadAt([]byte, int64) (int, error)         { return 0, errDead }
-func (deadFile) Write(p []byte) (int, error)               { return len(p), nil }
-func (deadFile) WriteAt(p []byte, _ int64) (int, error)    { return len(p), nil }
-func (deadFile) Preallocate(int64, int64) error            { return nil }
-func (f deadFile) Stat() (vfs.FileInfo, error)             { return deadInfo{f.name}, nil }
-func (deadFile) Sync() error                               { return nil }
-func (deadFile) SyncTo(int64) (fullSync bool, err error)   { return true, nil }
-func (deadFile) SyncData() error                           { return nil }
-func (deadFile) Prefetch(offset int64, length int64) error { return nil }
-func (deadFile) Fd() uintptr                               { return vfs.InvalidFd }
+func (deadFile) Close() error                            { return nil }
+func (deadFile) Read([]byte) (int, error)                { return 0, errDead }
+func (deadFile) ReadAt([]byte, int64) (int, error)       { return 0, errDead }
+func (deadFile) Write(p []byte) (int, error)             { return len(p), nil }
+func (deadFile) WriteAt(p []byte, _ int64) (int, error)  { return len(p), nil }
+func (deadFile) Preallocate(int64, int64) error          { return nil }
+func (f deadFile) Stat() (vfs.FileInfo, error)           { return deadInfo(f), nil }
+func (deadFile) Sync() error                             { return nil }
+func (deadFile) SyncTo(int64) (fullSync bool, err error) { return true, nil }
+func (deadFile) SyncData() error                         { return nil }
+func (deadFile) Prefetch(int64, int64) error             { return nil }
+func (deadFile) Fd() uintptr                             { return vfs.InvalidFd }
 
 type deadInfo struct{ name string }
 

@@ -74,8 +74,8 @@ func watch(run func(T)) []string {
 	return w.failures
 }
 
-func (w *watcher) Helper()                         {}
-func (w *watcher) Logf(format string, args ...any) {}
+func (w *watcher) Helper()             {}
+func (w *watcher) Logf(string, ...any) {}
 func (w *watcher) Errorf(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
