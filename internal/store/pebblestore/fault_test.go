@@ -89,6 +89,9 @@ func TestAFailedLogRefusesEverythingAndLosesNothing(t *testing.T) {
 				t.Errorf("%d of 6 callers were refused", refusals.Load())
 			}
 			mustRefuse(t, s)
+			if err := s.Ping(context.Background()); !errors.Is(err, store.ErrFailed) {
+				t.Errorf("Ping does not tell that the store has failed for good: %v", err)
+			}
 			_ = s.Close()
 
 			options.FS = disk
@@ -117,11 +120,8 @@ func mustRefuse(t *testing.T, s *Store) {
 	_, check := s.Check(ctx)
 	for what, err := range map[string]error{"Get": get, "List": list, "Sweep": sweep, "Stats": stats, "Check": check, "Ping": s.Ping(ctx)} {
 		var refused *reservation.Error
-		if what == "Ping" {
-			if !errors.Is(err, store.ErrFailed) {
-				t.Errorf("Ping does not tell that the store has failed for good: %v", err)
-			}
-		} else if !errors.As(err, &refused) || refused.Reason != reservation.StoreUnavailable {
+		unavailable := errors.As(err, &refused) && refused.Reason == reservation.StoreUnavailable
+		if !unavailable && !(what == "Ping" && errors.Is(err, store.ErrFailed)) {
 			t.Errorf("%s was answered %v", what, err)
 		}
 	}

@@ -147,13 +147,13 @@ func (s *Store) tick(w *writes) reservation.Time {
 
 // Ping implements store.Store.
 func (s *Store) Ping(ctx context.Context) error {
+	if s.failure() != nil {
+		return store.ErrFailed
+	}
 	if err := s.enter(ctx); err != nil {
 		return store.Unavailable()
 	}
 	defer s.leave()
-	if s.failure() != nil {
-		return store.ErrFailed
-	}
 	// A stalled writer holds the lock.
 	if err := s.acquire(ctx); err != nil {
 		return store.Unavailable()
