@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+)
+
+// callersPerConn is how many callers share a connection, as those of one service do.
+const callersPerConn = 64
+
+// grpcClient speaks to idemd, and to echo.
+type grpcClient struct {
+	conns       []*grpc.ClientConn
+	stubs       []idemdv1.IdempotencyServiceClient
+	next        atomic.Uint64
+	fingerprint *idemdv1.Fingerprint
+	result      *idemdv1.Result
+}
+
+func dial(address string, callers int) (*grpcClient, error) {
+	c := &grpcClient{
+		fingerprint: &idemdv1.Fingerprint{Scheme: "bench-v1", Digest: fingerprint()},
+		result:      &idemdv1.Result{Status: status, ContentType: contentType, Body: body(), DecisionId: decisionID},
+	}
+	for range (callers + callersPerConn - 1) / callersPerConn {
+		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		c.conns = append(c.conns, conn)
+		c.stubs = append(c.stubs, idemdv1.NewIdempotencyServiceClient(conn))
+	}
+	return c, nil
+}
+
+func (c *grpcClient) close() {
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+}
+
+// cycle implements client. What is left out is the namespace's default: 30 s, 7 d.
+func (c *grpcClient) cycle(ctx context.Context, op operation) error {
+	stub := c.stubs[c.next.Add(1)%uint64(len(c.stubs))]
+	reserved, err := stub.Reserve(ctx, &idemdv1.ReserveRequest{
+		Tenant: tenant, Namespace: namespace, Key: op.key, Fingerprint: c.fingerprint, OwnerToken: op.token,
+		Owner: owner, PolicyVersion: policyVersion,
+	})
+	if err != nil {
+		return err
+	}
+	if reserved.GetOwned() == nil {
+		return fmt.Errorf("a fresh key was answered %v", reserved)
+	}
+	completed, err := stub.Complete(ctx, &idemdv1.CompleteRequest{
+		Tenant: tenant, Namespace: namespace, Key: op.key, OwnerToken: op.token, Result: c.result,
+	})
+	if err != nil {
+		return err
+	}
+	if completed.GetRepeated() {
+		return errors.New("a first Complete was answered as repeated")
+	}
+	return nil
+}

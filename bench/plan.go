@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The contenders.
+const (
+	echo     = "echo"
+	pgx      = "pgx"
+	embedded = "idemd embedded"
+	postgres = "idemd PostgreSQL"
+)
+
+// plan is what is measured and for how long.
+type plan struct {
+	Contenders []string      `json:"contenders"`
+	Callers    []int         `json:"callers"`
+	Pools      []int         `json:"pgx_pools"` // connections; the best counts
+	Rounds     int           `json:"rounds"`
+	WarmUp     time.Duration `json:"warm_up_ns"`
+	Window     time.Duration `json:"window_ns"`
+}
+
+func fullPlan() plan {
+	return plan{
+		Contenders: []string{echo, pgx, embedded, postgres}, Callers: []int{1, 64, 256}, Pools: []int{8, 32, 64},
+		Rounds: 5, WarmUp: 500 * time.Millisecond, Window: 2 * time.Second,
+	}
+}
+
+func quickPlan() plan {
+	p := fullPlan()
+	p.Rounds, p.WarmUp, p.Window = 2, 200*time.Millisecond, 600*time.Millisecond
+	return p
+}
+
+// narrow leaves out what was not asked for; empty = everything.
+func (p *plan) narrow(only, callers string) error {
+	if only != "" {
+		wanted := strings.Split(only, ",")
+		for _, name := range wanted {
+			if !slices.Contains(p.Contenders, name) {
+				return fmt.Errorf("there is no contender %q, only %q", name, p.Contenders)
+			}
+		}
+		p.Contenders = wanted
+	}
+	if callers != "" {
+		p.Callers = nil
+		for number := range strings.SplitSeq(callers, ",") {
+			n, err := strconv.Atoi(number)
+			if err != nil || n < 1 {
+				return fmt.Errorf("-callers: %q is no number of callers", number)
+			}
+			p.Callers = append(p.Callers, n)
+		}
+	}
+	return nil
+}
+
+// setting is one thing to measure. Pool is the number of pgx's connections.
+type setting struct {
+	Contender string `json:"contender"`
+	Callers   int    `json:"callers"`
+	Pool      int    `json:"pool,omitempty"`
+}
+
+func (s setting) String() string {
+	if s.Pool > 0 {
+		return fmt.Sprintf("%s over %d connections", s.Contender, s.Pool)
+	}
+	return s.Contender
+}
+
+// settings lists everything that a round measures.
+func (p plan) settings() (all []setting) {
+	for _, callers := range p.Callers {
+		for _, name := range p.Contenders {
+			if name != pgx {
+				all = append(all, setting{Contender: name, Callers: callers})
+				continue
+			}
+			for i, pool := range p.Pools {
+				// More connections than callers do no more than as many would.
+				if i == 0 || p.Pools[i-1] < callers {
+					all = append(all, setting{Contender: pgx, Callers: callers, Pool: pool})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// round is the settings in the order of the n-th round: each starts elsewhere, so that
+// none is always measured after the same one.
+func (p plan) round(n int) []setting {
+	all := p.settings()
+	start := n * len(all) / p.Rounds
+	order := append(slices.Clone(all[start:]), all[:start]...)
+	if n%2 == 1 {
+		slices.Reverse(order)
+	}
+	return order
+}
