@@ -14,7 +14,7 @@ import (
 type storeFlags struct {
 	DataDir       string `default:"./idemd-data" help:"Directory of the embedded store." placeholder:"DIR"`
 	Postgres      string `help:"Connection string of a PostgreSQL 15 or newer; chooses it instead of the embedded store." placeholder:"DSN"`
-	PostgresConns int    `default:"8" help:"Connections to PostgreSQL for calls; two more serve sweeping and probes."`
+	PostgresConns int    `default:"8" help:"Connections to PostgreSQL for calls; three more serve the sweeper, statistics and probes."`
 }
 
 type serveCmd struct {
