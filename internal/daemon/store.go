@@ -34,7 +34,7 @@ func (c Config) storeName() string {
 // batch's reads with the last one's sync; PostgreSQL overlaps round trips.
 func (c Config) writers() int {
 	if c.Postgres != "" {
-		return 3
+		return 4
 	}
 	return 2
 }

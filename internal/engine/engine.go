@@ -14,7 +14,8 @@ type Options struct {
 	Store    store.Store
 	Policies Policies
 	// Writers is how many batches are under way at once: with more than one, the
-	// reads of the next overlap the sync of the last. Zero = 2.
+	// reads of the next overlap the sync of the last. Zero = 2. Beside them one writer
+	// tries again what rivals hold.
 	Writers int
 	// ApplyTimeout bounds one batch. Zero = 5 s.
 	ApplyTimeout time.Duration
@@ -55,8 +56,11 @@ func New(o Options) (*Engine, error) {
 		o.Jitter = rand.Float64
 	}
 	e := &Engine{policies: o.Policies, queue: newQueue(), hooks: o.Hooks, jitter: o.Jitter}
-	for range o.Writers {
-		w := &writer{store: o.Store, queue: e.queue, timeout: o.ApplyTimeout, applied: o.Hooks.Applied}
+	for i := range o.Writers + 1 {
+		w := &writer{store: o.Store, queue: e.queue, take: e.queue.take, timeout: o.ApplyTimeout, applied: o.Hooks.Applied}
+		if i == o.Writers {
+			w.take = e.queue.takeHeld
+		}
 		e.queue.writers.Go(w.run)
 	}
 	return e, nil

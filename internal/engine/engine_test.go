@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -188,6 +189,54 @@ func TestWhatARivalHoldsIsAppliedAgain(t *testing.T) {
 	outcome, err := e.Do(t.Context(), reserve("k", 1))
 	if _, owned := outcome.(*reservation.Owned); !owned || busy != 0 {
 		t.Errorf("got %T %v, still busy %d times", outcome, err, busy)
+	}
+	e.Close()
+}
+
+// stuck is a store at which a rival holds one address: first it says so, then whoever
+// comes again waits.
+type stuck struct {
+	store.Store
+	address reservation.Address
+	once    sync.Once
+	waits   chan struct{}
+	release chan struct{}
+}
+
+func (s *stuck) Apply(ctx context.Context, commands []reservation.Command) []reservation.Outcome {
+	for i, c := range commands {
+		if c.Target() != s.address {
+			continue
+		}
+		outcomes := s.Store.Apply(ctx, slices.Delete(slices.Clone(commands), i, i+1))
+		first := false
+		s.once.Do(func() { first = true })
+		if first {
+			return slices.Insert(outcomes, i, reservation.Outcome(store.Busy()))
+		}
+		close(s.waits)
+		<-s.release
+	}
+	return s.Store.Apply(ctx, commands)
+}
+
+func TestAHeldAddressHoldsUpNoOther(t *testing.T) {
+	s := &stuck{Store: storetest.OpenMem(t).Store, address: storetest.At("held"), waits: make(chan struct{}), release: make(chan struct{})}
+	e := start(t, Options{Store: s, Writers: 1})
+	answered := make(chan error, 1)
+	go func() {
+		_, err := e.Do(context.Background(), reserve("held", 1))
+		answered <- err
+	}()
+	<-s.waits
+	for i := range 100 {
+		if _, err := e.Do(t.Context(), reserve(fmt.Sprint("free-", i), 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(s.release)
+	if err := <-answered; err != nil {
+		t.Error(err)
 	}
 	e.Close()
 }

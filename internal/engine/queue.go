@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,10 +59,14 @@ func sizeOfResult(r *reservation.Result) int {
 // queue holds what arrives while batches are under way. There are no timers in it: a
 // lone call goes at once, and a batch is as large as what gathered meanwhile.
 type queue struct {
-	mu       sync.Mutex
-	arrived  sync.Cond // waiting gained a call, or closed
-	waiting  []*call
-	size     int // bytes of the calls waiting
+	mu      sync.Mutex
+	arrived sync.Cond // waiting gained a call, or closed
+	waiting []*call
+	size    int // bytes of the calls waiting
+	// held are the calls whose addresses rivals hold. They have a writer of their own:
+	// what one of them waits for, the others don't.
+	held     []*call
+	heldCame sync.Cond
 	pending  int // calls added and not yet answered
 	draining bool
 	closed   bool
@@ -72,7 +77,7 @@ type queue struct {
 
 func newQueue() *queue {
 	q := &queue{idle: make(chan struct{})}
-	q.arrived.L = &q.mu
+	q.arrived.L, q.heldCame.L = &q.mu, &q.mu
 	return q
 }
 
@@ -109,8 +114,23 @@ func (q *queue) again(c *call) {
 	time.AfterFunc(pause, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.push(c)
+		q.held = append(q.held, c)
+		q.heldCame.Signal()
 	})
+}
+
+// takeHeld waits for calls that have paused and takes them; nil once the queue is
+// closed.
+func (q *queue) takeHeld() []*call {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.held) == 0 && !q.closed {
+		q.heldCame.Wait()
+	}
+	n := min(len(q.held), store.MaxBatch)
+	batch := slices.Clone(q.held[:n])
+	q.held = slices.Delete(q.held, 0, n)
+	return batch
 }
 
 // take waits for calls and takes a batch of them; nil once the queue is closed.
@@ -174,5 +194,6 @@ func (q *queue) close() {
 	q.closed = true
 	q.mu.Unlock()
 	q.arrived.Broadcast()
+	q.heldCame.Broadcast()
 	q.writers.Wait()
 }

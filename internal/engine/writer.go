@@ -16,12 +16,13 @@ const maxBusy = 200
 type writer struct {
 	store   store.Store
 	queue   *queue
+	take    func() []*call
 	timeout time.Duration
 	applied func(commands int, took time.Duration)
 }
 
 func (w *writer) run() {
-	for batch := w.queue.take(); len(batch) > 0; batch = w.queue.take() {
+	for batch := w.take(); len(batch) > 0; batch = w.take() {
 		w.apply(batch)
 	}
 }
