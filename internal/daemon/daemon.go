@@ -130,7 +130,7 @@ func (d *daemon) announce() {
 // drain ends the daemon within the bound: probes fail first, so that nobody is sent
 // here any more, then calls end, then what hangs is cut off.
 func (d *daemon) drain() {
-	d.config.Logger.Info("draining", "within", d.config.DrainTimeout)
+	d.config.Logger.Info("draining", "within", d.config.DrainTimeout.String())
 	ctx, cancel := context.WithTimeout(context.Background(), d.config.DrainTimeout)
 	defer cancel()
 	d.readiness.drain()

@@ -218,3 +218,17 @@ func TestAnInputRecordIsNeverChanged(t *testing.T) {
 		}
 	}
 }
+
+// A database's clock can be set back: what follows is still possible, and fences and
+// versions still grow.
+func TestAClockSetBackMakesNoImpossibleRecord(t *testing.T) {
+	rec, _ := play(t, testStart, nil, testReserve(1))
+	before := *rec
+	rec, _ = play(t, testStart.Add(-time.Hour), rec,
+		&Extend{Address: testAddress, Token: testToken(1), Lease: testLease},
+		&Fail{Address: testAddress, Token: testToken(1), Kind: ToldRetryable}, testReserve(2),
+		&Complete{Address: testAddress, Token: testToken(2)})
+	if rec.State != Succeeded || rec.Fence <= before.Fence || rec.Version <= before.Version {
+		t.Errorf("from %+v to %+v", before, rec)
+	}
+}
