@@ -288,7 +288,7 @@ func (d *daemon) kill() {
 	deadline := time.Now().Add(startLimit)
 	for _, pid := range pids {
 		for !gone(pid) && time.Now().Before(deadline) {
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 	}
 }

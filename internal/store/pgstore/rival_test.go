@@ -99,7 +99,7 @@ func TestAfterARivalsInsertThatIsRolledBackALeaseHasItsFullLength(t *testing.T) 
 // awaitWaiting waits until a session of the database waits for a lock.
 func awaitWaiting(t testing.TB, server *pgtest.Server, database string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(time.Millisecond) {
 		rows := must(t, server, "postgres", fmt.Sprintf(
 			"SELECT count(*) FROM pg_stat_activity WHERE datname = '%s' AND wait_event_type = 'Lock'", database))
 		if rows[0][0] != "0" {
