@@ -29,7 +29,7 @@ type plan struct {
 func fullPlan() plan {
 	return plan{
 		Contenders: []string{echo, pgx, embedded, postgres}, Callers: []int{1, 64, 256}, Pools: []int{8, 32, 64},
-		Rounds: 5, WarmUp: 500 * time.Millisecond, Window: 2 * time.Second,
+		Rounds: 9, WarmUp: 300 * time.Millisecond, Window: time.Second,
 	}
 }
 

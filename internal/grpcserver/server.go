@@ -1,21 +1,16 @@
 package grpcserver
 
 import (
-	"context"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
 
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 	"github.com/idemd/idemd/internal/engine"
@@ -67,8 +62,7 @@ func (o Options) ServerOptions() []grpc.ServerOption {
 		// INTERNAL error that the caller sees.
 		grpc.ChainUnaryInterceptor(
 			o.Metrics.UnaryServerInterceptor(),
-			logging.UnaryServerInterceptor(logTo(o.Logger),
-				logging.WithLogOnEvents(logging.FinishCall), logging.WithLevels(levelOf)),
+			logCalls(o.Logger),
 			recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(recoverTo(o.Logger))),
 		),
 	}
@@ -78,28 +72,4 @@ func (o Options) ServerOptions() []grpc.ServerOption {
 // ServiceNames are the services whose health is told.
 func ServiceNames() []string {
 	return []string{idemdv1.IdempotencyService_ServiceDesc.ServiceName, idemdv1.OperatorService_ServiceDesc.ServiceName}
-}
-
-// logTo logs method, code, duration and peer: never keys, tokens or bodies.
-func logTo(logger *slog.Logger) logging.Logger {
-	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
-		logger.Log(ctx, slog.Level(level), msg, fields...)
-	})
-}
-
-// levelOf logs what is a fault of the daemon itself. Callers' own mistakes, the plain
-// path and refusals while the store is away are for debugging: an outage is logged
-// once, where it is noticed, and counted in the metrics, not once for every call.
-func levelOf(code codes.Code) logging.Level {
-	if code == codes.Internal || code == codes.Unknown || code == codes.DataLoss {
-		return logging.LevelError
-	}
-	return logging.LevelDebug
-}
-
-func recoverTo(logger *slog.Logger) recovery.RecoveryHandlerFuncContext {
-	return func(ctx context.Context, panicked any) error {
-		logger.ErrorContext(ctx, "a handler panicked", "panic", panicked, "stack", string(debug.Stack()))
-		return status.Error(codes.Internal, "internal error")
-	}
 }
