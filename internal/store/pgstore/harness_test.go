@@ -54,9 +54,15 @@ CREATE OR REPLACE FUNCTION idemd.clock() RETURNS bigint LANGUAGE sql VOLATILE
 // openWith makes a harness on a fresh database whose clock stands still.
 func openWith(t testing.TB, parameters string) *storetest.Harness {
 	t.Helper()
+	return openThrough(t, func(server *pgtest.Server, database string) string { return server.DSN(database) + parameters })
+}
+
+// openThrough is openWith by another way to the database.
+func openThrough(t testing.TB, way func(*pgtest.Server, string) string) *storetest.Harness {
+	t.Helper()
 	server, database := postgres.Server(t), postgres.database(t)
 	must(t, server, database, fmt.Sprintf(frozen, storetest.Start))
-	dsn := server.DSN(database) + parameters
+	dsn := way(server, database)
 	rig := &rig{t: t, server: server, database: database}
 	h := &storetest.Harness{
 		Store: openStore(t, Options{DSN: dsn}),
@@ -117,6 +123,18 @@ func (r *rig) hold(a reservation.Address) (release func()) {
 		exec("ROLLBACK")
 		_ = conn.Close(ctx)
 	}
+}
+
+// lockGate holds the advisory lock 1, for which a test's trigger waits.
+func (r *rig) lockGate() (release func()) {
+	conn, err := pgx.Connect(context.Background(), r.server.DSN(r.database))
+	if err == nil {
+		_, err = conn.Exec(context.Background(), "SELECT pg_advisory_lock(1)")
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return func() { _ = conn.Close(context.Background()) }
 }
 
 // insertBare writes a row of which only the place matters.

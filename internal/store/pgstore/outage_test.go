@@ -55,7 +55,7 @@ func TestAfterACrashOfTheDatabaseEveryAnsweredTransitionIsThere(t *testing.T) {
 }
 
 func TestImpatientCallersDoNotPileUpInASlowDatabase(t *testing.T) {
-	const conns, callers = 3, 300
+	const conns, callers = 3, 5000
 	server, database := postgres.Server(t), postgres.database(t)
 	s := openStore(t, Options{DSN: server.DSN(database), MaxConns: conns, LockTimeout: patience})
 	together(50, func(i int) { settle(t, s, storetest.Reserve(storetest.At(strconv.Itoa(i)), 1)) })

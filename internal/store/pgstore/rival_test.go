@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -84,7 +85,7 @@ func TestAfterARivalsInsertThatIsRolledBackALeaseHasItsFullLength(t *testing.T) 
 	go func() {
 		answered <- s.Apply(context.Background(), []reservation.Command{storetest.Reserve(a, 1, storetest.LeaseOf(2*time.Second))})[0]
 	}()
-	awaitWaiting(t, rig.server, rig.database)
+	awaitWaiting(t, rig.server, rig.database, 1)
 	h.Advance(3 * time.Second)
 	release()
 	owned, granted := (<-answered).(*reservation.Owned)
@@ -96,17 +97,17 @@ func TestAfterARivalsInsertThatIsRolledBackALeaseHasItsFullLength(t *testing.T) 
 	}
 }
 
-// awaitWaiting waits until a session of the database waits for a lock.
-func awaitWaiting(t testing.TB, server *pgtest.Server, database string) {
+// awaitWaiting waits until so many sessions of the database wait for a lock.
+func awaitWaiting(t testing.TB, server *pgtest.Server, database string, sessions int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(time.Millisecond) {
 		rows := must(t, server, "postgres", fmt.Sprintf(
 			"SELECT count(*) FROM pg_stat_activity WHERE datname = '%s' AND wait_event_type = 'Lock'", database))
-		if rows[0][0] != "0" {
+		if rows[0][0] == strconv.Itoa(sessions) {
 			return
 		}
 	}
-	t.Fatal("nobody waits for the lock")
+	t.Fatalf("there are never %d sessions that wait for a lock", sessions)
 }
 
 func TestAHeldKeyCostsItsBatchABoundedWaitWhateverItsPlace(t *testing.T) {
