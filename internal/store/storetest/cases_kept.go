@@ -85,6 +85,18 @@ func keptCases() []Case {
 			equal(r, "policy version", owned.PolicyVersion, "2026-11")
 			equal(r, "policy version stored", r.get(a).PolicyVersion, "2026-11")
 		}},
+		{Rule: "what is finer than a microsecond is not kept, and nothing is damaged by it", Run: func(r *run) {
+			a := At("nanoseconds")
+			reserve := Reserve(a, 1)
+			reserve.Lease, reserve.Retention = Lease+1, Retention+1
+			owned := must[*reservation.Owned](r, r.one(reserve))
+			equal(r, "lease end", owned.LeaseExpiresAt, r.h.Now().Add(Lease+tick))
+			complete := Complete(a, 1, "")
+			complete.Retention = 2*Retention + 1
+			recorded := must[*reservation.Recorded](r, r.one(complete))
+			equal(r, "expiry", recorded.ExpiresAt, r.h.Now().Add(2*Retention+tick))
+			equal(r, "stored retention", r.get(a).Retention, 2*Retention+tick)
+		}},
 		{Rule: "fences and versions grow beyond the life of a record", Run: func(r *run) {
 			a := At("fences")
 			fence, version := int64(0), int64(0)

@@ -1,0 +1,9 @@
+package pebblestore
+
+import (
+	"testing"
+
+	"github.com/idemd/idemd/internal/store/storetest"
+)
+
+func TestModel(t *testing.T) { storetest.Model(t, map[string]storetest.Open{"pebble": open}) }

@@ -1,0 +1,129 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
+)
+
+// do runs one step.
+func (g *group) do(s step) {
+	g.t.Helper()
+	switch s.what {
+	case actApply:
+		g.apply(s)
+	case actAdvance:
+		g.each(func(h *Harness) { h.Advance(s.by) })
+	case actAdvanceTo:
+		g.advanceTo(s)
+	case actSweep:
+		same(g, "sweep", func(r *run) int { return r.sweepBy(s.limit) })
+	case actRead:
+		g.read()
+	case actList:
+		g.list(s)
+	case actReopen:
+		g.each(func(h *Harness) {
+			if h.Reopen != nil {
+				h.Reopen()
+			}
+		})
+	}
+}
+
+func (g *group) apply(s step) {
+	g.t.Helper()
+	commands := g.commands(s)
+	same(g, s.GoString(), func(r *run) []reservation.Outcome { return r.apply(commands...) })
+	g.read()
+}
+
+// commands makes the commands of a step, for the records that the reference holds.
+func (g *group) commands(s step) []reservation.Command {
+	commands := make([]reservation.Command, len(s.commands))
+	for i, o := range s.commands {
+		commands[i] = o.command(placeOf(g.tenant, o.place), g.reference.Now(), g.record(o.place))
+		if err := commands[i].Validate(); err != nil {
+			panic(fmt.Sprintf("a script has an invalid command: %v: %v", o, err))
+		}
+	}
+	return commands
+}
+
+// advanceTo moves the clocks to a boundary of a record, or beside it. Clocks don't step
+// back: what lies behind is passed over.
+func (g *group) advanceTo(s step) {
+	rec := g.record(s.place)
+	if rec == nil {
+		return
+	}
+	at := map[boundary]reservation.Time{
+		leaseEnd: rec.LeaseExpiresAt, leaseCap: rec.LeaseCapAt, expiry: rec.ExpiresAt, retryTime: rec.RetryAt,
+	}[s.boundary]
+	if d := at.Add(s.by).Sub(g.reference.Now()); d > 0 {
+		g.each(func(h *Harness) { h.Advance(d) })
+	}
+}
+
+// read compares the records at all places, and what is counted.
+func (g *group) read() {
+	g.t.Helper()
+	addresses := make([]reservation.Address, places)
+	for i := range addresses {
+		addresses[i] = placeOf(g.tenant, i)
+	}
+	same(g, "get", func(r *run) store.Snapshot {
+		snapshot, err := r.h.Store.Get(context.Background(), addresses)
+		if err != nil {
+			r.Fatalf("Get: %v", err)
+		}
+		return snapshot
+	})
+	same(g, "stats", func(r *run) store.Stats {
+		stats, err := r.h.Store.Stats(context.Background())
+		if err != nil {
+			r.Fatalf("Stats: %v", err)
+		}
+		stats.Finished = 0 // an estimate
+		return stats
+	})
+}
+
+// list compares the pages of each tenant's records.
+func (g *group) list(s step) {
+	g.t.Helper()
+	for _, query := range []store.Query{
+		{Tenant: g.tenant, OpenOnly: s.open, Limit: s.limit},
+		{Tenant: g.tenant, Namespace: "n", OpenOnly: s.open, Limit: s.limit},
+		{Tenant: g.tenant + ".n", OpenOnly: s.open, Limit: s.limit},
+	} {
+		same(g, fmt.Sprintf("list %+v", query), func(r *run) []store.Entry { return r.pages(query) })
+	}
+}
+
+// check has every store look for what is damaged.
+func (g *group) check() {
+	g.t.Helper()
+	same(g, "check", func(r *run) store.Report {
+		r.checkClean()
+		return r.check()
+	})
+}
+
+// sweepBy sweeps in steps of a limit until nothing is left, and counts. Which of equally
+// old records goes first is every store's own affair.
+func (r *run) sweepBy(limit int) (deleted int) {
+	r.Helper()
+	for range 10_000 {
+		swept := r.sweep(limit)
+		deleted += swept.Deleted
+		if !swept.More {
+			equal(r, "lag after a sweep that left nothing", swept.Lag, 0)
+			return deleted
+		}
+	}
+	r.Fatalf("the sweep does not end")
+	return deleted
+}
