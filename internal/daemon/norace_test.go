@@ -1,0 +1,5 @@
+//go:build !race && cgo
+
+package daemon
+
+const otherMemory = ""
