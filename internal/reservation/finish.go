@@ -89,7 +89,7 @@ func (r *Record) tell(kind OutcomeKind, result *Result) {
 // finish starts the retention. It is never shortened.
 func (r *Record) finish(now Time, to State, retention time.Duration) {
 	r.State = to
-	r.Retention = max(r.Retention, retention)
+	r.Retention = max(r.Retention, wholeMicros(retention))
 	r.FinishedAt = now
 	r.ExpiresAt = now.Add(r.Retention)
 	r.RetryAt, r.UnknownSince = 0, 0
@@ -100,7 +100,7 @@ func (r *Record) declareUnknown(now Time, retention time.Duration) {
 		r.UnknownSince = now
 	}
 	r.State = Unknown
-	r.Retention = max(r.Retention, retention)
+	r.Retention = max(r.Retention, wholeMicros(retention))
 }
 
 func recorded(rec *Record) *Recorded {

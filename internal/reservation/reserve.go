@@ -103,7 +103,7 @@ func (c *Reserve) grant(now Time, next *Record) {
 	next.Token = c.Token.Digest()
 	next.Owner = c.Owner
 	next.CheckpointSequence = 0
-	next.Retention = max(next.Retention, c.Retention)
+	next.Retention = max(next.Retention, wholeMicros(c.Retention))
 	next.LeaseCapAt = now.Add(c.LeaseCap)
 	next.LeaseExpiresAt = min(now.Add(c.Lease), next.LeaseCapAt)
 	next.FinishedAt, next.ExpiresAt, next.RetryAt = 0, 0, 0

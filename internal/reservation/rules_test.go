@@ -232,3 +232,17 @@ func TestAClockSetBackMakesNoImpossibleRecord(t *testing.T) {
 		t.Errorf("from %+v to %+v", before, rec)
 	}
 }
+
+// What is finer than a microsecond can't be stored: a record must not hold it either.
+func TestARetentionInNanosecondsIsStoredWhole(t *testing.T) {
+	reserve := testReserve(1)
+	reserve.Retention = MinRetention + 1
+	rec, _ := play(t, testStart, nil, reserve)
+	if rec.Retention != MinRetention+time.Microsecond {
+		t.Errorf("the retention is %v", rec.Retention)
+	}
+	rec, _ = play(t, testStart, rec, &Complete{Address: testAddress, Token: testToken(1), Retention: 2*MinRetention + 1})
+	if rec.Retention != 2*MinRetention+time.Microsecond || rec.ExpiresAt != testStart.Add(rec.Retention) {
+		t.Errorf("the retention is %v, it expires at %d", rec.Retention, rec.ExpiresAt)
+	}
+}

@@ -19,6 +19,11 @@ func (t Time) Sub(u Time) time.Duration { return time.Duration(t-u) * time.Micro
 // Time converts to the standard library's type, in UTC.
 func (t Time) Time() time.Time { return time.UnixMicro(int64(t)).UTC() }
 
+// wholeMicros rounds a duration up to what is stored of it.
+func wholeMicros(d time.Duration) time.Duration {
+	return time.Duration(ceilMicros(d)) * time.Microsecond
+}
+
 func ceilMicros(d time.Duration) int64 {
 	micros := d.Microseconds()
 	if d > time.Duration(micros)*time.Microsecond {

@@ -50,7 +50,7 @@ func (s *Store) Apply(ctx context.Context, commands []reservation.Command) []res
 	outcomes, err := detached(ctx, s, func() ([]reservation.Outcome, error) {
 		b := &batch{commands: commands, outcomes: make([]reservation.Outcome, len(commands))}
 		a := &application{store: s, batch: b}
-		a.run(ctx, store.Groups(commands))
+		a.run(ctx, a.applyPlain(ctx, store.Groups(commands)))
 		return b.outcomes, nil
 	})
 	if err != nil {

@@ -110,19 +110,25 @@ func TestTheHotStatementsAreIndexLookupsWhateverTheStatisticsSay(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, statement := range []string{newStatements().hold, newStatements().read} {
-			plan := explain(t, conn, statement)
+			plan := explain(t, conn, statement, "ARRAY['t'], ARRAY['n'], ARRAY['k']")
 			if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Hash") || strings.Contains(plan, "Merge") ||
 				!strings.Contains(plan, "Index Scan using reservations_pkey") ||
 				!strings.Contains(plan, "Index Cond: ((tenant = a.tenant) AND (namespace = a.namespace) AND (key = a.key))") {
 				t.Errorf("after %q the plan is\n%s", statistics, plan)
 			}
 		}
+		complete := explain(t, conn, newStatements().plainComplete,
+			`ARRAY['t'], ARRAY['n'], ARRAY['k'], ARRAY['\x00'::bytea], ARRAY['\x00'::bytea], ARRAY[1]`)
+		if strings.Contains(complete, "Seq Scan") || strings.Contains(complete, "Hash") || strings.Contains(complete, "Merge") ||
+			!strings.Contains(complete, "Index Scan using reservations_pkey") || !strings.Contains(complete, "TID Cond: (ctid = h.at)") {
+			t.Errorf("after %q the plan of a plain Complete is\n%s", statistics, complete)
+		}
 		_ = conn.Close(t.Context())
 	}
 }
 
 // explain shows the plan in force within a transaction of the store.
-func explain(t *testing.T, conn *pgx.Conn, statement string) string {
+func explain(t *testing.T, conn *pgx.Conn, statement, arguments string) string {
 	t.Helper()
 	tx, err := conn.Begin(t.Context())
 	if err != nil {
@@ -136,7 +142,7 @@ func explain(t *testing.T, conn *pgx.Conn, statement string) string {
 		t.Fatal(err)
 	}
 	defer conn.Exec(t.Context(), "DEALLOCATE hot")
-	rows, err := tx.Query(t.Context(), "EXPLAIN EXECUTE hot (ARRAY['t'], ARRAY['n'], ARRAY['k'])", pgx.QueryExecModeSimpleProtocol)
+	rows, err := tx.Query(t.Context(), "EXPLAIN EXECUTE hot ("+arguments+")", pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
 		t.Fatal(err)
 	}

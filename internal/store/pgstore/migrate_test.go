@@ -67,8 +67,9 @@ func TestTheStoredFormIsTheOneInTheGoldenFile(t *testing.T) {
 	var got bytes.Buffer
 	for _, query := range []string{
 		`SELECT 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), CASE WHEN a.attnotnull THEN 'not null' ELSE 'null' END,
-			'storage ' || a.attstorage::text, COALESCE('collate ' || l.collname, '')
-		 FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid LEFT JOIN pg_collation AS l ON l.oid = a.attcollation
+			'storage ' || a.attstorage::text, COALESCE('collate ' || l.collname, ''), COALESCE('default ' || pg_get_expr(d.adbin, d.adrelid), '')
+		 FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+		 LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum LEFT JOIN pg_collation AS l ON l.oid = a.attcollation
 		 WHERE c.relnamespace = 'idemd'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped AND c.relname NOT LIKE 'schema_%'
 		 ORDER BY c.relname, a.attnum`,
 		`SELECT 'index', indexdef FROM pg_indexes WHERE schemaname = 'idemd' AND tablename NOT LIKE 'schema_%' ORDER BY indexname`,
@@ -78,7 +79,7 @@ func TestTheStoredFormIsTheOneInTheGoldenFile(t *testing.T) {
 		`SELECT 'table', relname FROM pg_class WHERE relnamespace = 'idemd'::regnamespace AND relkind = 'r' ORDER BY relname`,
 	} {
 		for _, row := range must(t, server, database, query) {
-			fmt.Fprintln(&got, strings.TrimSpace(strings.Join(row, " ")))
+			fmt.Fprintln(&got, strings.Join(strings.Fields(strings.Join(row, " ")), " "))
 		}
 	}
 	path := filepath.Join("testdata", "schema.golden")

@@ -10,6 +10,8 @@ type statements struct {
 	read            string
 	insert, update  string
 	demandRecent    string
+
+	plainReserve, plainComplete, demandPlain string
 }
 
 // newStatements writes the statements. What all of those on the hot path have in
@@ -35,6 +37,10 @@ func newStatements() statements {
 		insert:       insertStatement(),
 		update:       updateStatement(),
 		demandRecent: "SELECT idemd.demand_recent($1::bigint, $2::bigint)",
+
+		plainReserve:  plainReserveStatement(),
+		plainComplete: plainCompleteStatement(),
+		demandPlain:   "SELECT idemd.demand_recent(current_setting('idemd.decided_at')::bigint, $1::bigint)",
 	}
 }
 

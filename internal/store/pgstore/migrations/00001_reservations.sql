@@ -6,7 +6,8 @@
 -- the state machine computes with, at any session's DateStyle, TimeZone or exec mode.
 -- For reading: SELECT to_timestamp(expires_at / 1e6). NULL means "not set".
 --
--- Keys are compared byte for byte, whatever the database's collation is.
+-- Keys are compared byte for byte, whatever the database's collation is. The defaults
+-- are those of a first attempt under way.
 CREATE TABLE idemd.reservations (
     tenant              text COLLATE "C" NOT NULL,
     namespace           text COLLATE "C" NOT NULL,
@@ -14,7 +15,7 @@ CREATE TABLE idemd.reservations (
     -- Counts the writes of this row. Each write demands the revision that it read;
     -- version can't serve for that: refused outcomes of strangers are stored without
     -- counting it up.
-    revision            bigint NOT NULL,
+    revision            bigint NOT NULL DEFAULT 1,
     version             bigint NOT NULL,
     fence               bigint NOT NULL,
     retention           bigint NOT NULL,
@@ -23,19 +24,19 @@ CREATE TABLE idemd.reservations (
     lease_cap_at        bigint NOT NULL,
     -- An unsigned number, kept with its bits: what is 2^63 or more is negative here.
     -- It is compared in the daemon only.
-    checkpoint_sequence bigint NOT NULL,
+    checkpoint_sequence bigint NOT NULL DEFAULT 0,
     finished_at         bigint,
     expires_at          bigint,
     retry_at            bigint,
     unknown_since       bigint,
-    attempt             integer NOT NULL,
+    attempt             integer NOT NULL DEFAULT 1,
     attempts_allowed    integer NOT NULL,
     -- 1 PROCESSING, 2 SUCCEEDED, 3 FAILED_FINAL, 4 FAILED_RETRYABLE, 5 UNKNOWN
-    state               smallint NOT NULL,
+    state               smallint NOT NULL DEFAULT 1,
     on_lapse            smallint NOT NULL,
-    told                smallint NOT NULL,
-    took_over           boolean NOT NULL,
-    judged              boolean NOT NULL,
+    told                smallint NOT NULL DEFAULT 0,
+    took_over           boolean NOT NULL DEFAULT false,
+    judged              boolean NOT NULL DEFAULT false,
     scheme              text NOT NULL,
     digest              bytea NOT NULL,
     token               bytea NOT NULL,
