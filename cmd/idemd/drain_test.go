@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 )
 
@@ -72,6 +73,48 @@ func TestASecondSignalEndsADaemonAtOnce(t *testing.T) {
 		t.Error("it ended as if it had drained")
 	}
 	<-hanging
+}
+
+// Calls that hang in the store and streams that never end by themselves: neither holds
+// the daemon beyond its bound.
+func TestADrainIsBoundedWhateverHangs(t *testing.T) {
+	t.Parallel()
+	server := startPostgres(t)
+	p := serve(t, "--postgres", server.DSN(server.Database(t, "")))
+	c := dial(t, p.grpc)
+	ctx := bounded(t)
+	for range 10 {
+		watch, err := healthgrpc.NewHealthClient(c.conn).Watch(ctx, &healthgrpc.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := watch.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.reserve(ctx, "before", randomToken()); err != nil {
+		t.Fatal(err)
+	}
+	server.Pause()
+	defer server.Resume()
+	var hanging sync.WaitGroup
+	for i := range 10 {
+		hanging.Go(func() {
+			if _, err := c.reserve(ctx, fmt.Sprint("hangs-", i), randomToken()); status.Code(err) != codes.Unavailable {
+				t.Errorf("a call that hung is answered %v", err)
+			}
+		})
+	}
+	until(t, "calls that hang", func() bool {
+		_, body := probe(t, p.http, "/metrics")
+		return strings.Contains(body, `grpc_server_started_total{grpc_method="Reserve",grpc_service="idemd.v1.IdempotencyService",grpc_type="unary"} 11`)
+	})
+	// 8 s for the calls, 6 s for a database that does not take leave.
+	began := time.Now()
+	p.signal(t, syscall.SIGTERM)
+	p.wait(t, 20*time.Second)
+	t.Logf("it took %v, exit code %d", time.Since(began), p.code)
+	hanging.Wait()
 }
 
 func TestTwoDaemonsOnOneDataDirectoryAreRefused(t *testing.T) {
