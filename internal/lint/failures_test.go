@@ -1,0 +1,89 @@
+package lint
+
+import (
+	"go/ast"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// docs/failures.md names what holds against each failure as `package: TestX`, or as
+// `storetest: rule` where a conformance case does. Whatever is named must be there.
+func TestWhatIsSaidToHoldAgainstFailuresIsThere(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "failures.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, rules := map[string]bool{}, map[string]bool{}
+	for _, s := range sources(t) {
+		for _, d := range s.file.Decls {
+			if f, is := d.(*ast.FuncDecl); is && s.test {
+				tests[filepath.Base(s.pkg)+": "+f.Name.Name] = true
+			}
+		}
+		if s.pkg == "internal/store/storetest" {
+			s.rules(rules)
+		}
+	}
+	name, named := regexp.MustCompile("`([a-z]+: [^`]+)`"), 0
+	for row := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(row, "| ") {
+			continue
+		}
+		if strings.Count(row, " | ") != 2 {
+			t.Errorf("not three cells: %s", row)
+		}
+		for _, match := range name.FindAllStringSubmatch(row, -1) {
+			named++
+			rule, isRule := strings.CutPrefix(match[1], "storetest: ")
+			if !tests[match[1]] && !(isRule && rules[rule]) {
+				t.Errorf("%s is not there", match[1])
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("only %d tests are named", named)
+	}
+}
+
+// rules adds the rules of the conformance cases in the file.
+func (s source) rules(to map[string]bool) {
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if pair, is := n.(*ast.KeyValueExpr); is && s.nodeText(pair.Key) == "Rule" {
+			if rule, err := strconv.Unquote(s.nodeText(pair.Value)); err == nil {
+				to[rule] = true
+			}
+		}
+		return true
+	})
+}
+
+// The times in records are those of the store's clock. Whoever else looks at a clock
+// measures how long something takes.
+func TestOnlyTheEmbeddedStoreLooksAtTheMachinesClockForRecords(t *testing.T) {
+	measures := map[string]string{
+		"internal/daemon/metrics.go":            "the age of the counts that are shown",
+		"internal/engine/writer.go":             "how long a batch took",
+		"internal/grpcserver/logging.go":        "how long a call took",
+		"internal/store/pgstore/apply.go":       "how long the patience with a rival lasts",
+		"internal/store/pebblestore/options.go": "the embedded store's clock",
+		"internal/store/pebblestore/logging.go": "how often a line is logged",
+	}
+	for _, s := range sources(t) {
+		if s.test || s.pkg == "internal/pgtest" || measures[s.path] != "" {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if call, is := n.(*ast.CallExpr); is {
+				switch s.nodeText(call.Fun) {
+				case "time.Now", "time.Since", "time.Until":
+					t.Errorf("%s looks at the machine's clock", s.fset.Position(n.Pos()))
+				}
+			}
+			return true
+		})
+	}
+}
