@@ -7,3 +7,5 @@ import (
 )
 
 func TestModel(t *testing.T) { storetest.Model(t, map[string]storetest.Open{"pebble": open}) }
+
+func TestLinearizable(t *testing.T) { storetest.Linearizable(t, open, nil) }
