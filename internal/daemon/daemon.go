@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+
 	"sync"
 
 	"google.golang.org/grpc"
@@ -21,11 +22,17 @@ type daemon struct {
 	config    Config
 	store     store.Store
 	engine    *engine.Engine
+	metrics   *metrics
 	readiness *readiness
 	grpc      *grpc.Server
 	http      *http.Server
 	grpcL     net.Listener
 	httpL     net.Listener
+
+	// background is what runs beside the calls, until stop.
+	background sync.WaitGroup
+	stop       context.CancelFunc
+	failed     chan error // a server that ended
 }
 
 // Run runs a daemon until ctx ends, then drains it: new calls are refused, those
@@ -47,7 +54,11 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	d.store = opened
-	return errors.Join(d.serve(ctx), d.store.Close())
+	if err := d.build(); err != nil {
+		return errors.Join(err, d.store.Close())
+	}
+	d.start(ctx)
+	return errors.Join(d.wait(ctx), d.shutDown())
 }
 
 // listen takes the ports first: a daemon that can't have them touches no data.
@@ -70,50 +81,50 @@ func (d *daemon) closeListeners() {
 	}
 }
 
-func (d *daemon) serve(ctx context.Context) error {
-	m := newMetrics(d.config.Insecure)
-	m.registerStats(newStatsCache(d.store))
-	var err error
+// build makes everything that runs on the store.
+func (d *daemon) build() (err error) {
+	d.metrics = newMetrics(d.config.Insecure)
+	d.metrics.registerStats(newStatsCache(d.store))
 	d.engine, err = engine.New(engine.Options{
-		Store: d.store, Policies: d.config.Policies, Writers: d.config.writers(), Hooks: m.hooks(),
+		Store: d.store, Policies: d.config.Policies, Writers: d.config.writers(), Hooks: d.metrics.hooks(),
 	})
 	if err != nil {
 		return err
 	}
-	defer d.engine.Close()
 	d.readiness = newReadiness(d.store, d.config.Logger)
 	d.grpc = grpcserver.New(grpcserver.Options{
-		Engine: d.engine, Health: d.readiness.health, Metrics: m.grpc, Logger: d.config.Logger,
+		Engine: d.engine, Health: d.readiness.health, Metrics: d.metrics.grpc, Logger: d.config.Logger,
 	})
-	d.http = newHTTP(m.registry, d.readiness.ready)
+	d.http = newHTTP(d.metrics.registry, d.readiness.ready)
+	return nil
+}
 
-	background, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
+// start lets everything run until stop.
+func (d *daemon) start(ctx context.Context) {
+	ctx, d.stop = context.WithCancel(ctx)
 	sweeper := &ttl.Sweeper{
-		Store: d.store, Logger: d.config.Logger, Swept: m.sweepHook, Failed: func(error) { m.sweepErrors.Inc() },
+		Store: d.store, Logger: d.config.Logger, Swept: d.metrics.sweepHook,
+		Failed: func(error) { d.metrics.sweepErrors.Inc() },
 	}
-	running.Go(func() { sweeper.Run(background) })
-	running.Go(func() { d.readiness.watch(background) })
-
-	failed := make(chan error, 2)
-	running.Go(func() { failed <- d.grpc.Serve(d.grpcL) })
-	running.Go(func() { failed <- d.http.Serve(d.httpL) })
+	d.failed = make(chan error, 2)
+	d.background.Go(func() { sweeper.Run(ctx) })
+	d.background.Go(func() { d.readiness.watch(ctx) })
+	d.background.Go(func() { d.failed <- d.grpc.Serve(d.grpcL) })
+	d.background.Go(func() { d.failed <- d.http.Serve(d.httpL) })
 	d.announce()
+}
 
+// wait returns when the daemon must end: nil if it was told to.
+func (d *daemon) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
-	case err = <-failed:
+		return nil
+	case err := <-d.failed:
+		return err
 	case <-d.readiness.failed:
 		// Only opening the store again can help: whoever supervises the daemon does it.
-		err = store.ErrFailed
+		return store.ErrFailed
 	}
-	d.drain()
-	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) {
-		err = nil
-	}
-	return err
 }
 
 func (d *daemon) announce() {
@@ -125,27 +136,4 @@ func (d *daemon) announce() {
 	if d.config.Started != nil {
 		d.config.Started(d.grpcL.Addr().String(), d.httpL.Addr().String())
 	}
-}
-
-// drain ends the daemon within the bound: probes fail first, so that nobody is sent
-// here any more, then calls end, then what hangs is cut off.
-func (d *daemon) drain() {
-	d.config.Logger.Info("draining", "within", d.config.DrainTimeout.String())
-	ctx, cancel := context.WithTimeout(context.Background(), d.config.DrainTimeout)
-	defer cancel()
-	d.readiness.drain()
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		d.grpc.GracefulStop()
-	}()
-	if err := d.engine.Drain(ctx); err != nil {
-		d.config.Logger.Warn("some calls were not answered within the bound", "error", err)
-	}
-	select {
-	case <-stopped:
-	case <-ctx.Done():
-	}
-	d.grpc.Stop()
-	_ = d.http.Close()
 }
