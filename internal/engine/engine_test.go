@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,10 +162,10 @@ func TestTheQueueIsBoundedAndSaysSo(t *testing.T) {
 	var calls sync.WaitGroup
 	calls.Go(func() { _, _ = e.Do(context.Background(), reserve("first", 1)) })
 	<-g.entered
-	for i := range maxQueued {
+	for i := range maxQueued - 1 {
 		calls.Go(func() { _, _ = e.Do(context.Background(), reserve(fmt.Sprint("k-", i), 1)) })
 	}
-	waitFor(t, func() bool { return e.queue.length() == maxQueued })
+	waitFor(t, func() bool { return e.queue.length() == maxQueued-1 })
 	_, err := e.Do(t.Context(), reserve("one-too-many", 1))
 	var refusal *reservation.Error
 	if !errors.As(err, &refusal) || refusal.Reason != reservation.Overloaded || refusal.RetryAfter <= 0 {
@@ -239,6 +240,47 @@ func TestAHeldAddressHoldsUpNoOther(t *testing.T) {
 		t.Error(err)
 	}
 	e.Close()
+}
+
+// alwaysHeld is a store at which rivals hold everything.
+type alwaysHeld struct {
+	store.Store
+	largest atomic.Int64 // bytes of a batch
+}
+
+func (s *alwaysHeld) Apply(_ context.Context, commands []reservation.Command) []reservation.Outcome {
+	outcomes := make([]reservation.Outcome, len(commands))
+	size := 0
+	for i, c := range commands {
+		outcomes[i] = store.Busy()
+		size += sizeOf(c)
+	}
+	s.largest.Store(max(s.largest.Load(), int64(size)))
+	return outcomes
+}
+
+func TestWhatRivalsHoldIsBoundedLikeAllElse(t *testing.T) {
+	s := &alwaysHeld{Store: storetest.OpenMem(t).Store}
+	e := start(t, Options{Store: s, Writers: 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	overloaded := make(chan struct{}, 400)
+	for i := range 400 { // of 1 MiB each
+		calls.Go(func() {
+			c := storetest.Complete(storetest.At(fmt.Sprint("big-", i)), 1, "")
+			c.Result.Body = make([]byte, reservation.MaxBodyBytes)
+			if _, err := e.Do(ctx, c); refusedWith(err, reservation.Overloaded) {
+				overloaded <- struct{}{}
+			}
+		})
+	}
+	<-overloaded
+	cancel()
+	calls.Wait()
+	e.Close()
+	if s.largest.Load() > maxBatchBytes {
+		t.Errorf("a batch of %d bytes", s.largest.Load())
+	}
 }
 
 func TestDrainingRefusesNewCallsAndAnswersThoseUnderWay(t *testing.T) {

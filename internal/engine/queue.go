@@ -24,7 +24,8 @@ type call struct {
 	ctx     context.Context
 	command reservation.Command
 	size    int
-	busy    int // how often a rival held its address
+	busy    int       // how often a rival held its address
+	heldAt  time.Time // when it first did
 	outcome reservation.Outcome
 	done    chan struct{} // closed once outcome is set
 }
@@ -62,12 +63,12 @@ type queue struct {
 	mu      sync.Mutex
 	arrived sync.Cond // waiting gained a call, or closed
 	waiting []*call
-	size    int // bytes of the calls waiting
 	// held are the calls whose addresses rivals hold. They have a writer of their own:
 	// what one of them waits for, the others don't.
 	held     []*call
 	heldCame sync.Cond
 	pending  int // calls added and not yet answered
+	size     int // bytes of those
 	draining bool
 	closed   bool
 	idle     chan struct{} // closed when draining and nothing is pending
@@ -90,26 +91,24 @@ func (q *queue) add(c *call) *reservation.Error {
 			Reason: reservation.Draining, RetryAfter: drainRetry,
 			Message: "this daemon is shutting down; retry with the same owner token, at another one",
 		}
-	case len(q.waiting) >= maxQueued || q.size+c.size > maxQueuedBytes:
+	case q.pending >= maxQueued || q.size+c.size > maxQueuedBytes:
 		return &reservation.Error{
 			Reason: reservation.Overloaded, RetryAfter: overloadRetry,
 			Message: "too many calls are waiting for the store (at most 8192, and 256 MiB)",
 		}
 	}
 	q.pending++
-	q.push(c)
-	return nil
-}
-
-func (q *queue) push(c *call) {
-	q.waiting = append(q.waiting, c)
 	q.size += c.size
+	q.waiting = append(q.waiting, c)
 	q.arrived.Signal()
+	return nil
 }
 
 // again queues a call whose address a rival held, after a pause that grows.
 func (q *queue) again(c *call) {
-	c.busy++
+	if c.busy++; c.busy == 1 {
+		c.heldAt = time.Now()
+	}
 	pause := min(time.Millisecond<<min(c.busy-1, 6), 50*time.Millisecond)
 	time.AfterFunc(pause, func() {
 		q.mu.Lock()
@@ -119,20 +118,6 @@ func (q *queue) again(c *call) {
 	})
 }
 
-// takeHeld waits for calls that have paused and takes them; nil once the queue is
-// closed.
-func (q *queue) takeHeld() []*call {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.held) == 0 && !q.closed {
-		q.heldCame.Wait()
-	}
-	n := min(len(q.held), store.MaxBatch)
-	batch := slices.Clone(q.held[:n])
-	q.held = slices.Delete(q.held, 0, n)
-	return batch
-}
-
 // take waits for calls and takes a batch of them; nil once the queue is closed.
 func (q *queue) take() []*call {
 	q.mu.Lock()
@@ -140,28 +125,42 @@ func (q *queue) take() []*call {
 	for len(q.waiting) == 0 && !q.closed {
 		q.arrived.Wait()
 	}
-	n, size := 0, 0
-	for n < min(len(q.waiting), store.MaxBatch) && (n == 0 || size+q.waiting[n].size <= maxBatchBytes) {
-		size += q.waiting[n].size
-		n++
-	}
-	batch := make([]*call, n)
-	copy(batch, q.waiting)
-	rest := copy(q.waiting, q.waiting[n:])
-	clear(q.waiting[rest:])
-	q.waiting = q.waiting[:rest]
-	q.size -= size
-	if rest > 0 {
+	batch := cut(&q.waiting)
+	if len(q.waiting) > 0 {
 		q.arrived.Signal()
 	}
 	return batch
 }
 
-// answered notes that n calls are answered.
-func (q *queue) answered(n int) {
+// takeHeld waits for calls that have paused and takes a batch of them; nil once the
+// queue is closed.
+func (q *queue) takeHeld() []*call {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.held) == 0 && !q.closed {
+		q.heldCame.Wait()
+	}
+	return cut(&q.held)
+}
+
+// cut takes the first calls, as many as make a batch.
+func cut(calls *[]*call) []*call {
+	n, size := 0, 0
+	for n < min(len(*calls), store.MaxBatch) && (n == 0 || size+(*calls)[n].size <= maxBatchBytes) {
+		size += (*calls)[n].size
+		n++
+	}
+	batch := slices.Clone((*calls)[:n])
+	*calls = slices.Delete(*calls, 0, n)
+	return batch
+}
+
+// answered notes that calls are answered, or dropped.
+func (q *queue) answered(n, size int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pending -= n
+	q.size -= size
 	q.noteIdle()
 }
 

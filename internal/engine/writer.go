@@ -8,9 +8,9 @@ import (
 	"github.com/idemd/idemd/internal/store"
 )
 
-// maxBusy bounds how often a command is applied again because a rival held its
-// address: with the pauses in between, for about 10 s.
-const maxBusy = 200
+// heldLimit bounds how long a command is applied again because a rival holds its
+// address.
+const heldLimit = 10 * time.Second
 
 // writer turns calls into batches, one after the other.
 type writer struct {
@@ -50,22 +50,24 @@ func (w *writer) apply(batch []*call) {
 // somebody who is gone.
 func (w *writer) dropGone(batch []*call) []*call {
 	live := batch[:0]
+	gone, size := 0, 0
 	for _, c := range batch {
 		if c.ctx.Err() == nil {
 			live = append(live, c)
+			continue
 		}
+		gone++
+		size += c.size
 	}
-	if gone := len(batch) - len(live); gone > 0 {
-		w.queue.answered(gone)
-	}
+	w.queue.answered(gone, size)
 	return live
 }
 
 func (w *writer) answer(calls []*call, outcomes []reservation.Outcome) {
-	answered := 0
+	answered, size := 0, 0
 	for i, c := range calls {
 		if store.IsBusy(outcomes[i]) {
-			if c.busy < maxBusy {
+			if c.busy == 0 || time.Since(c.heldAt) < heldLimit {
 				w.queue.again(c)
 				continue
 			}
@@ -74,6 +76,7 @@ func (w *writer) answer(calls []*call, outcomes []reservation.Outcome) {
 		c.outcome = outcomes[i]
 		close(c.done)
 		answered++
+		size += c.size
 	}
-	w.queue.answered(answered)
+	w.queue.answered(answered, size)
 }

@@ -47,7 +47,7 @@ func (c *Fail) decide(now Time, rec, _ *Record) (*Record, Outcome) {
 		return told.refuse(now, rec, alreadyFinished(rec))
 	}
 	to := c.leadsTo(rec)
-	if to == FailedRetryable && c.RetryAfter >= max(rec.Retention, c.Retention) {
+	if to == FailedRetryable && wholeMicros(c.RetryAfter) >= max(rec.Retention, wholeMicros(c.Retention)) {
 		return nil, Errorf(DurationOutOfRange, "retry_after",
 			"retry_after must be shorter than the retention of the record, %v", max(rec.Retention, c.Retention))
 	}

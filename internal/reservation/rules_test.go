@@ -87,6 +87,9 @@ func TestRetryAfterMustBeShorterThanTheRetention(t *testing.T) {
 	if err, refused := fail(testRetention, 0).(*Error); !refused || err.Reason != DurationOutOfRange {
 		t.Error("a retry at the end of the retention is allowed")
 	}
+	if err, refused := fail(testRetention-1, 0).(*Error); !refused || err.Reason != DurationOutOfRange {
+		t.Error("a retry that rounds up to the end of the retention is allowed")
+	}
 	if _, ok := fail(testRetention-micro, 0).(*Recorded); !ok {
 		t.Error("a retry just before the end of the retention is refused")
 	}
