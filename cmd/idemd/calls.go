@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,26 +14,26 @@ import (
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
-// duration is unset for zero: the namespace's default.
-func duration(d time.Duration) *durationpb.Duration {
-	if d == 0 {
+// duration is unset where the flag is: the namespace's default.
+func duration(d *time.Duration) *durationpb.Duration {
+	if d == nil {
 		return nil
 	}
-	return durationpb.New(d)
+	return durationpb.New(*d)
 }
 
 type reserveCmd struct {
 	clientFlags
 	addressFlags
 	fingerprintFlags
-	Token          string        `help:"Owner token of this attempt, in hex. Default: a random one, which is printed." placeholder:"HEX"`
-	Lease          time.Duration `help:"How long the owner may stay silent. Default: the namespace's (30s)."`
-	Retention      time.Duration `help:"How long the result is replayed. Default: the namespace's (168h)."`
-	OnLapse        string        `enum:",hold,rerun" default:"" help:"What a lapse of the lease means: hold or rerun. Default: the namespace's (hold)."`
-	Wait           time.Duration `help:"How long to wait for a better answer than in progress."`
-	Owner          string        `help:"Label of this caller, for people."`
-	PolicyVersion  string        `help:"Business rules that the first attempt pins."`
-	FirstAttemptAt time.Time     `help:"When the operation was first tried (RFC 3339)." placeholder:"TIME"`
+	Token          string         `help:"Owner token of this attempt, in hex. Default: a random one, which is printed." placeholder:"HEX"`
+	Lease          *time.Duration `help:"How long the owner may stay silent. Default: the namespace's (30s)."`
+	Retention      *time.Duration `help:"How long the result is replayed. Default: the namespace's (168h)."`
+	OnLapse        string         `enum:",hold,rerun" default:"" help:"What a lapse of the lease means: hold or rerun. Default: the namespace's (hold)."`
+	Wait           *time.Duration `help:"How long to wait for a better answer than in progress."`
+	Owner          string         `help:"Label of this caller, for people."`
+	PolicyVersion  string         `help:"Business rules that the first attempt pins."`
+	FirstAttemptAt time.Time      `help:"When the operation was first tried (RFC 3339)." placeholder:"TIME"`
 }
 
 // Run implements the command.
@@ -44,7 +45,7 @@ func (c *reserveCmd) Run(std streams) error {
 	return c.dialled(func(ctx context.Context, conn *grpc.ClientConn) error {
 		response, err := idemdv1.NewIdempotencyServiceClient(conn).Reserve(ctx, request)
 		if err != nil {
-			return err
+			return lostToken(err, request.GetOwnerToken())
 		}
 		extra := fields{}
 		if response.GetOwned() != nil {
@@ -85,6 +86,15 @@ func (c *reserveCmd) request() (*idemdv1.ReserveRequest, error) {
 	return request, nil
 }
 
+// lostToken adds the token to an error that leaves open whether it was granted: only
+// with it the caller is let in again.
+func lostToken(err error, token []byte) error {
+	if codeFor(err) != exitUnavailable {
+		return err
+	}
+	return fmt.Errorf("%w; it may have been granted: repeat with --token %s", err, hex.EncodeToString(token))
+}
+
 func decisionCode(response *idemdv1.ReserveResponse) error {
 	switch response.GetDecision().(type) {
 	case *idemdv1.ReserveResponse_InProgress:
@@ -101,9 +111,9 @@ type extendCmd struct {
 	clientFlags
 	addressFlags
 	tokenFlag
-	Lease              time.Duration `help:"The lease from now on. Default: the namespace's (30s)."`
-	Checkpoint         string        `help:"Progress for the next attempt to go on from."`
-	CheckpointSequence uint64        `help:"Order of the checkpoint among those of this attempt."`
+	Lease              *time.Duration `help:"The lease from now on. Default: the namespace's (30s)."`
+	Checkpoint         string         `help:"Progress for the next attempt to go on from."`
+	CheckpointSequence uint64         `help:"Order of the checkpoint among those of this attempt."`
 }
 
 // Run implements the command.
@@ -124,7 +134,7 @@ type completeCmd struct {
 	addressFlags
 	tokenFlag
 	resultFlags
-	Retention time.Duration `help:"Lengthens the retention that reserve asked for."`
+	Retention *time.Duration `help:"Lengthens the retention that reserve asked for."`
 }
 
 // Run implements the command.
@@ -149,9 +159,9 @@ type failCmd struct {
 	addressFlags
 	tokenFlag
 	resultFlags
-	Kind       string        `required:"" enum:"retryable,final,unknown" help:"What is known: retryable (certainly not executed), final (refused for good) or unknown (may have happened)."`
-	RetryAfter time.Duration `help:"When the next attempt may start, from now."`
-	Retention  time.Duration `help:"Lengthens the retention that reserve asked for."`
+	Kind       string         `required:"" enum:"retryable,final,unknown" help:"What is known: retryable (certainly not executed), final (refused for good) or unknown (may have happened)."`
+	RetryAfter *time.Duration `help:"When the next attempt may start, from now."`
+	Retention  *time.Duration `help:"Lengthens the retention that reserve asked for."`
 }
 
 // Run implements the command.
@@ -179,7 +189,7 @@ func (c *failCmd) Run(std streams) error {
 type lookupCmd struct {
 	clientFlags
 	addressFlags
-	Wait time.Duration `help:"How long to wait until the operation has finished."`
+	Wait *time.Duration `help:"How long to wait until the operation has finished."`
 }
 
 // Run implements the command.

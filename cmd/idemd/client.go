@@ -75,6 +75,9 @@ type fingerprintFlags struct {
 
 func (f fingerprintFlags) message() (*idemdv1.Fingerprint, error) {
 	if f.Fingerprint == "" {
+		if strings.TrimSpace(f.Operation) == "" {
+			return nil, usagef("--operation must not be empty: every operation needs a meaning of its own")
+		}
 		digest := sha256.Sum256([]byte(f.Operation))
 		return &idemdv1.Fingerprint{Scheme: "cli-sha256-v1", Digest: digest[:]}, nil
 	}
@@ -127,7 +130,17 @@ func (f resultFlags) body(stdin io.Reader) ([]byte, error) {
 	case "":
 		return []byte(f.Body), nil
 	case "-":
-		return io.ReadAll(io.LimitReader(stdin, daemon.MaxMessageBytes))
+		return readBody(stdin)
 	}
-	return os.ReadFile(f.BodyFile)
+	file, err := os.Open(f.BodyFile)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer file.Close()
+	return readBody(file)
+}
+
+// readBody reads no more than could be sent.
+func readBody(from io.Reader) ([]byte, error) {
+	return io.ReadAll(io.LimitReader(from, daemon.MaxMessageBytes))
 }

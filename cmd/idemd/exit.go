@@ -85,5 +85,9 @@ func describe(err error) string {
 			fmt.Fprintf(&text, " (retry in %v)", retry.GetRetryDelay().AsDuration())
 		}
 	}
+	// What was said around the daemon's answer.
+	if _, around, found := strings.Cut(err.Error(), st.Message()); found {
+		text.WriteString(around)
+	}
 	return text.String()
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/idemd/idemd/internal/daemon"
@@ -12,9 +14,29 @@ import (
 
 // storeFlags choose a store.
 type storeFlags struct {
-	DataDir       string `default:"./idemd-data" help:"Directory of the embedded store." placeholder:"DIR"`
+	DataDir       string `help:"Directory of the embedded store. Default: ./idemd-data." placeholder:"DIR"`
 	Postgres      string `help:"Connection string of a PostgreSQL 15 or newer; chooses it instead of the embedded store." placeholder:"DSN"`
 	PostgresConns int    `default:"8" help:"Connections to PostgreSQL for calls; three more serve the sweeper, statistics and probes."`
+}
+
+// defaultDataDir is where the embedded store lies if nobody says otherwise.
+const defaultDataDir = "./idemd-data"
+
+// AfterApply refuses what could open another store than was meant: a daemon with an
+// empty memory grants everything anew.
+func (f *storeFlags) AfterApply() error {
+	dsn, set := os.LookupEnv("IDEMD_POSTGRES")
+	switch {
+	case f.Postgres != "" && f.DataDir != "":
+		return errors.New("--data-dir and --postgres (or IDEMD_DATA_DIR and IDEMD_POSTGRES) name two stores: give one")
+	case f.Postgres == "" && set && strings.TrimSpace(dsn) == "":
+		return errors.New("IDEMD_POSTGRES is set but empty: give it a connection string, or unset it for the embedded store")
+	case f.Postgres != "":
+		return nil
+	case f.DataDir == "":
+		f.DataDir = defaultDataDir
+	}
+	return nil
 }
 
 type serveCmd struct {
@@ -44,9 +66,13 @@ func (c *serveCmd) Run(std streams) error {
 		<-signals
 		os.Exit(exitUnexpected)
 	}()
-	return daemon.Run(ctx, daemon.Config{
+	config := daemon.Config{
 		GRPCAddr: c.GRPCAddr, HTTPAddr: c.HTTPAddr, DataDir: c.DataDir, Postgres: c.Postgres,
 		PostgresConns: c.PostgresConns, Migrate: c.Migrate, Insecure: c.Insecure,
 		Logger: slog.New(slog.NewJSONHandler(std.err, &slog.HandlerOptions{Level: level})),
-	})
+	}
+	if err := config.Validate(); err != nil {
+		return usageError{err}
+	}
+	return daemon.Run(ctx, config)
 }

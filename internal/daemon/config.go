@@ -52,8 +52,14 @@ func (c Config) Validate() error {
 			return fmt.Errorf("--%s %q is reachable from other machines, and idemd has no authentication yet: listen on 127.0.0.1, or pass --insecure if the network in front of it is trusted", listen.flag, listen.addr)
 		}
 	}
+	if c.PostgresConns < 0 || c.PostgresConns > maxPostgresConns {
+		return fmt.Errorf("--postgres-conns %d: want 1 to %d", c.PostgresConns, maxPostgresConns)
+	}
 	return c.Policies.Validate()
 }
+
+// maxPostgresConns is more than one PostgreSQL serves well.
+const maxPostgresConns = 1000
 
 // isLoopback tells whether an address can be reached from this machine only.
 func isLoopback(addr string) (bool, error) {
