@@ -17,17 +17,16 @@ import (
 // equal clocks, and compares everything that they tell. Where they differ, the shortest
 // script found that makes them differ is printed, with the seed that draws it again.
 func Model(t *testing.T, opens map[string]Open) {
+	const scriptsPerGroup = 20 // opening takes long, and so does reading what has gathered
 	var g *group
-	scripted := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		drawn := scripts().Draw(rt, "script")
-		if g == nil {
+		if g == nil || g.played == scriptsPerGroup {
 			g = openGroup(t, opens)
 		}
 		mine := g
 		g = nil // it is used again only if its stores agreed to the end
-		scripted++
-		mine.play(rt, fmt.Sprintf("t%d", scripted), drawn)
+		mine.play(rt, drawn)
 		g = mine
 	})
 }
@@ -37,6 +36,7 @@ type group struct {
 	reference *Harness
 	names     []string // in the order of comparison
 	others    map[string]*Harness
+	played    int
 	tenant    string // of the script under way
 	t         T
 }
@@ -52,9 +52,10 @@ func openGroup(t testing.TB, opens map[string]Open) *group {
 }
 
 // play runs a script under a tenant of its own, so that scripts before it don't matter.
-func (g *group) play(t T, tenant string, s script) {
+func (g *group) play(t T, s script) {
 	t.Helper()
-	g.t, g.tenant = t, tenant
+	g.played++
+	g.t, g.tenant = t, fmt.Sprintf("t%d", g.played)
 	for _, next := range s {
 		g.do(next)
 	}

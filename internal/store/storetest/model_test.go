@@ -27,7 +27,7 @@ func TestScriptsFindDefects(t *testing.T) {
 			for seed := range most {
 				failures := watch(func(w T) {
 					g := openGroup(t, map[string]Open{"broken": func(testing.TB) *Harness { return openDefective(defect) }})
-					g.play(w, "acme", scripts().Example(seed))
+					g.play(w, scripts().Example(seed))
 				})
 				if len(failures) > 0 {
 					t.Logf("found by script %d: %.200s", seed, failures[0])
