@@ -106,6 +106,9 @@ func (a *application) round(ctx context.Context, groups []store.Group) (again []
 		case split:
 			a.split(ctx, groups)
 			return nil
+		case isolate:
+			a.isolate(ctx, groups, err)
+			return nil
 		case giveUp:
 			tries = maxTries
 		}
@@ -139,6 +142,20 @@ func (a *application) split(ctx context.Context, groups []store.Group) {
 	}
 	if len(groups) == 1 || time.Now().After(a.splitUntil) {
 		a.batch.answer(groups, store.Busy())
+		return
+	}
+	size := (len(groups) + splitParts - 1) / splitParts
+	for part := range slices.Chunk(groups, size) {
+		a.run(ctx, part)
+	}
+}
+
+// isolate runs parts of the groups, each in a transaction of its own, until the one
+// that can't be read stands alone.
+func (a *application) isolate(ctx context.Context, groups []store.Group, err error) {
+	if len(groups) == 1 {
+		a.store.log.ErrorContext(ctx, "the database can't read a row: idemd check names it", "error", describe(err))
+		a.batch.answer(groups, store.Unreadable())
 		return
 	}
 	size := (len(groups) + splitParts - 1) / splitParts

@@ -18,6 +18,7 @@ const (
 	duplicateStatement   = "42P05"
 	readOnlyTransaction  = "25006"
 	tooManyConnections   = "53300"
+	dataCorrupted        = "XX001"
 	decidedTooLongAgo    = "IDEM1" // idemd.demand_recent
 )
 
@@ -37,6 +38,8 @@ const (
 	decideAgain
 	// split: one of its addresses is held; the others need not wait for it.
 	split
+	// isolate: the database can't read one of its rows; the others are none the worse.
+	isolate
 )
 
 func remedyFor(err error) remedy {
@@ -54,6 +57,8 @@ func remedyFor(err error) remedy {
 		return decideAgain
 	case lockNotAvailable:
 		return split
+	case dataCorrupted:
+		return isolate
 	case readOnlyTransaction, tooManyConnections:
 		return runAgainLater
 	}
@@ -63,6 +68,9 @@ func remedyFor(err error) remedy {
 	}
 	return giveUp
 }
+
+// damaged tells whether the database can't read what is on its disk.
+func damaged(err error) bool { return remedyFor(err) == isolate }
 
 // lost tells whether the connection is of no use any more although it may look sound:
 // behind it is a server that has become a standby.

@@ -15,24 +15,32 @@ import (
 // tried once more: a connection may have died while nobody used it, and a statement
 // may have been planned for the schema of before a migration.
 func reading[R any](ctx context.Context, s *Store, pool *pgxpool.Pool, read func(context.Context, *pgx.Conn) (R, error)) (R, error) {
-	result, err := detached(ctx, s, func() (result R, err error) {
-		for range 2 {
-			err = s.on(ctx, pool, func(ctx context.Context, conn *pgx.Conn) error {
-				result, err = read(ctx, conn)
-				return s.finish(ctx, conn, err)
-			})
-			s.note(ctx, err)
-			if err == nil || ctx.Err() != nil || remedyFor(err) == giveUp {
-				break
-			}
-		}
-		return result, err
-	})
+	result, err := readingDamage(ctx, s, pool, read)
 	if err != nil {
 		var none R
 		return none, store.Unavailable()
 	}
 	return result, nil
+}
+
+// readingDamage is reading with the database's own error, for who has an answer to
+// damage.
+func readingDamage[R any](ctx context.Context, s *Store, pool *pgxpool.Pool, read func(context.Context, *pgx.Conn) (R, error)) (R, error) {
+	return detached(ctx, s, func() (result R, err error) {
+		for range 2 {
+			err = s.on(ctx, pool, func(ctx context.Context, conn *pgx.Conn) error {
+				result, err = read(ctx, conn)
+				return s.finish(ctx, conn, err)
+			})
+			if !damaged(err) {
+				s.note(ctx, err)
+			}
+			if err == nil || ctx.Err() != nil || remedyFor(err) == giveUp || damaged(err) {
+				break
+			}
+		}
+		return result, err
+	})
 }
 
 // Get implements store.Store. The clock is read first: see transaction.hold.
