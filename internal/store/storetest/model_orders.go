@@ -11,7 +11,7 @@ import (
 // reserveEdits names what may be unusual about a Reserve.
 func reserveEdits() []string {
 	return []string{
-		"rerun", "rerun when lapsed", "another operation", "short lease", "odd lease", "short cap", "short retention",
+		"rerun", "rerun when lapsed", "another operation", "short lease", "odd lease", "short cap", "short retention", "odd retention",
 		"one attempt", "two attempts", "first tried now", "first tried long ago",
 	}
 }
@@ -31,6 +31,8 @@ func edit(c *reservation.Reserve, name string, now reservation.Time) {
 		c.LeaseCap = time.Minute
 	case "short retention":
 		c.Retention = reservation.MinRetention
+	case "odd retention":
+		c.Retention = reservation.MinRetention + time.Nanosecond
 	case "one attempt":
 		c.Attempts = 1
 	case "two attempts":

@@ -160,7 +160,7 @@ func orders() *rapid.Generator[order] {
 		case orderReserve:
 			o.edits = rapid.SliceOfNDistinct(rapid.SampledFrom(reserveEdits()), 0, 4, rapid.ID[string]).Draw(t, "edits")
 		case orderExtend, orderFail:
-			o.duration = rapid.SampledFrom([]time.Duration{reservation.MinLease, time.Second - time.Microsecond, Lease, time.Hour}).Draw(t, "duration")
+			o.duration = rapid.SampledFrom([]time.Duration{reservation.MinLease + 1, time.Second - 1, Lease, time.Hour}).Draw(t, "duration")
 		case orderResolve:
 			o.version = int64(rapid.SampledFrom([]int{0, 0, 0, -1, 1}).Draw(t, "version"))
 		}
