@@ -20,7 +20,7 @@ func OpenStore(ctx context.Context, c Config) (store.Store, error) {
 	if _, err := os.Stat(c.DataDir); err != nil && c.MustExist {
 		return nil, fmt.Errorf("--data-dir: %w", err)
 	}
-	return pebblestore.Open(pebblestore.Options{Dir: c.DataDir, Logger: c.Logger})
+	return pebblestore.Open(ctx, pebblestore.Options{Dir: c.DataDir, Logger: c.Logger})
 }
 
 func (c Config) storeName() string {
@@ -34,7 +34,7 @@ func (c Config) storeName() string {
 // batch's reads with the last one's sync; PostgreSQL overlaps round trips.
 func (c Config) writers() int {
 	if c.Postgres != "" {
-		return 4
+		return 3
 	}
 	return 2
 }
