@@ -28,30 +28,48 @@ func (s *Store) apply(ctx context.Context, commands []reservation.Command, outco
 		return err
 	}
 	defer s.leave()
-	groups := store.Groups(commands)
-	l, err := s.decide(ctx, groups, commands, outcomes)
-	if err != nil {
-		return err
+	for groups := store.Groups(commands); ; {
+		rest, l, err := s.decide(ctx, groups, commands, outcomes)
+		if err == nil {
+			err = s.wait(ctx, l)
+		}
+		if err != nil || len(rest) == 0 {
+			return err
+		}
+		groups = rest
 	}
-	return s.wait(ctx, l)
 }
 
-// decide is all that happens under the lock.
-func (s *Store) decide(ctx context.Context, groups []store.Group, commands []reservation.Command, outcomes []reservation.Outcome) (*link, error) {
+// commitBytes is about how much one commit writes: the lock is held, and memory, while
+// it is made. A batch that writes more is done in several, each on disk before the next
+// begins. Commands on one address stay together.
+const commitBytes = 8 << 20
+
+// decide is all that happens under one hold of the lock. It returns the groups that are
+// left for the next.
+func (s *Store) decide(ctx context.Context, groups []store.Group, commands []reservation.Command, outcomes []reservation.Outcome) ([]store.Group, *link, error) {
+	if s.readOnly {
+		return nil, nil, errReadOnly
+	}
 	if err := s.acquire(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var done bool
 	defer s.release(&done)
 	w := &writes{batch: s.db.NewBatch()}
 	now := s.tick(w)
-	for _, group := range groups {
-		s.decideGroup(w, now, group, commands, outcomes)
+	next := 0
+	for next < len(groups) && w.batch.Len() < commitBytes {
+		s.decideGroup(w, now, groups[next], commands, outcomes)
+		next++
 	}
 	l := s.commit(w)
 	done = true
-	return l, nil
+	return groups[next:], l, nil
 }
+
+// errReadOnly refuses a change to a store that was opened to be read.
+var errReadOnly = errors.New("the store is open for reading only")
 
 func (s *Store) decideGroup(w *writes, now reservation.Time, group store.Group, commands []reservation.Command, outcomes []reservation.Outcome) {
 	key := recordKey(group.Address)

@@ -8,7 +8,6 @@ package pebblestore
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -76,11 +75,4 @@ func TestTheDiskLevelsOffOverCycles(t *testing.T) {
 		t.Errorf("sweeping again gives nothing back")
 	}
 	c.mustHave(t, 0)
-}
-
-// noise is bytes that do not compress.
-func noise(seed, size int) []byte {
-	body := make([]byte, size)
-	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)}).Read(body)
-	return body
 }

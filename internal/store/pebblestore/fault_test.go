@@ -132,10 +132,10 @@ func mustRefuse(t *testing.T, s *Store) {
 func TestAFullDiskForTablesOnlyDelays(t *testing.T) {
 	seed := newSeed(t)
 	fault := &faulty{suffix: ".sst", kinds: []errorfs.OpKind{errorfs.OpCreate}, limit: 2}
-	fault.on.Store(true)
 	disk := vfs.NewMem()
 	options := silent(Options{Dir: "data", FS: errorfs.Wrap(disk, fault)})
 	s := mustOpen(t, options)
+	fault.on.Store(true)
 	l := &load{store: s, journal: newJournal(), seed: seed, body: 16 << 10}
 	l.refused = func(err *reservation.Error) { t.Error(err) }
 	ended := make(chan struct{})
@@ -214,7 +214,7 @@ func TestADamagedBlockIsRefusedAndHidesNoOther(t *testing.T) {
 	}
 }
 
-// spoilTables changes some bytes in the middle of each table.
+// spoilTables changes some bytes in the middle of each table with records.
 func spoilTables(t *testing.T, disk vfs.FS, dir string) {
 	t.Helper()
 	names, err := disk.List(dir)
@@ -223,7 +223,7 @@ func spoilTables(t *testing.T, disk vfs.FS, dir string) {
 	}
 	spoilt := 0
 	for _, name := range names {
-		if strings.HasSuffix(name, ".sst") {
+		if strings.HasSuffix(name, ".sst") && len(readFile(t, disk, disk.PathJoin(dir, name))) > 4<<10 {
 			spoil(t, disk, disk.PathJoin(dir, name))
 			spoilt++
 		}

@@ -1,7 +1,9 @@
 package pebblestore
 
 import (
+	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 
@@ -28,7 +30,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 
 func mustOpen(t testing.TB, options Options) *Store {
 	t.Helper()
-	s, err := Open(options)
+	s, err := Open(context.Background(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,3 +74,10 @@ func open(t testing.TB) *storetest.Harness {
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, open) }
+
+// noise is bytes that do not compress.
+func noise(seed, size int) []byte {
+	body := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)}).Read(body)
+	return body
+}

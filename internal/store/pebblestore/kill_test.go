@@ -77,7 +77,7 @@ func killed(t *testing.T, dir string, seed uint64, answers int, versions map[res
 
 // beKilled applies commands and prints what it is answered.
 func beKilled(dir string) {
-	s, err := Open(Options{Dir: dir, Logger: discard()})
+	s, err := Open(context.Background(), Options{Dir: dir, Logger: discard()})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -31,11 +31,15 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 	l.exit(1)
 }
 
-// events are those of Pebble's events that an operator must see.
-func events(logger *slog.Logger) *pebble.EventListener {
-	seldom := &limiter{every: 10 * time.Second}
+// events are those of Pebble's events that an operator must see. That tables can't be
+// written is also told to cantWrite.
+func events(logger *slog.Logger, cantWrite func(error)) *pebble.EventListener {
+	seldom, seldomDamage := &limiter{every: 10 * time.Second}, &limiter{every: 10 * time.Second}
 	return &pebble.EventListener{
 		BackgroundError: func(err error) {
+			if !pebble.IsCorruptionError(err) { // a damaged block hides only what is in it
+				cantWrite(err)
+			}
 			// Pebble tries again at once and without end.
 			if seldom.pass() {
 				logger.Error("the store can't write its tables; writes stall when memory is full", "error", err)
@@ -44,7 +48,9 @@ func events(logger *slog.Logger) *pebble.EventListener {
 		// By default this ends the process. A damaged block must not hide the rest:
 		// what is in it is answered STORE_UNAVAILABLE, everything else as usual.
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
-			logger.Error("the store has a damaged file; restore it from a backup", "path", info.Path, "error", info.Details)
+			if seldomDamage.pass() {
+				logger.Error("the store has a damaged file; restore it from a backup", "path", info.Path, "error", info.Details)
+			}
 		},
 		DiskSlow: func(info pebble.DiskSlowInfo) {
 			logger.Warn("the store's disk is slow", "operation", info.OpType.String(), "duration", info.Duration)

@@ -23,7 +23,9 @@ func (s *Store) Metrics() Metrics {
 		ClockAhead: time.Duration(s.ahead.Load()),
 		Failed:     s.failure() != nil,
 	}
-	s.users.RLock()
+	if !s.users.TryRLock() { // it is being closed
+		return m
+	}
 	defer s.users.RUnlock()
 	select {
 	case <-s.closing:

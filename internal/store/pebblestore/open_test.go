@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -35,7 +36,7 @@ func TestASecondOpenerIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := mustOpen(t, silent(options[0]))
 			defer mustClose(t, s)
-			second, err := Open(silent(options[1]))
+			second, err := Open(context.Background(), silent(options[1]))
 			if err == nil {
 				mustClose(t, second)
 				t.Fatal("it was let in")
@@ -68,7 +69,7 @@ func TestADirectoryOfALaterVersionIsRefused(t *testing.T) {
 	}
 	mustClose(t, s)
 	for range 2 { // also the second time
-		s, err := Open(options)
+		s, err := Open(context.Background(), options)
 		if err == nil {
 			mustClose(t, s)
 			t.Fatal("it was opened")
@@ -86,7 +87,7 @@ func TestADirectoryThatCantBeUsedIsNamed(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(silent(Options{Dir: file}))
+	s, err := Open(context.Background(), silent(Options{Dir: file}))
 	if err == nil {
 		mustClose(t, s)
 		t.Fatal("a file was opened as a directory")
@@ -117,7 +118,7 @@ func TestWherePebbleCantGoOnTheProcessEnds(t *testing.T) {
 
 // TestALogThatCantBeMadeRefusesTheOpening instead of opening a store that is dead.
 func TestALogThatCantBeMadeRefusesTheOpening(t *testing.T) {
-	s, err := Open(silent(Options{Dir: "data", FS: noLogFS{vfs.NewMem()}}))
+	s, err := Open(context.Background(), silent(Options{Dir: "data", FS: noLogFS{vfs.NewMem()}}))
 	if err == nil {
 		mustClose(t, s)
 		t.Fatal("it was opened")
@@ -197,7 +198,7 @@ func readFile(t *testing.T, disk vfs.FS, name string) string {
 		t.Fatal(err)
 	}
 	content := make([]byte, info.Size())
-	_, err = file.ReadAt(content, 0)
+	_, err = io.ReadFull(file, content)
 	if err := errors.Join(err, file.Close()); err != nil {
 		t.Fatal(err)
 	}

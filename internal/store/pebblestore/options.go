@@ -14,6 +14,11 @@ import (
 type Options struct {
 	// Dir is the directory; it is made if it does not exist.
 	Dir string
+	// MustExist refuses a directory without a store instead of making one.
+	MustExist bool
+	// ReadOnly opens a store that is there and changes nothing of it: Apply and Sweep
+	// are refused. It needs no room on the disk.
+	ReadOnly bool
 	// FS is the file system; nil = the disk.
 	FS vfs.FS
 	// Clock, if set, is the store's clock: it reads exactly this. It must not step
@@ -28,6 +33,8 @@ type Options struct {
 	elapsed func() time.Duration
 	// exit ends the process where Pebble can't go on; tests replace it.
 	exit func(code int)
+	// closeWithin bounds Close.
+	closeWithin time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -46,6 +53,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.exit == nil {
 		o.exit = os.Exit
+	}
+	if o.closeWithin == 0 {
+		o.closeWithin = 5 * time.Second
 	}
 	return o
 }

@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"context"
 	"maps"
 	"math/rand/v2"
 	"sync"
@@ -46,7 +47,7 @@ func cutPower(t *testing.T, seed uint64, cuts int, wrap func(*vfs.MemFS) vfs.FS)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for round := range cuts {
 		options.FS = wrap(disk)
-		s, err := Open(options)
+		s, err := Open(context.Background(), options)
 		if err != nil {
 			return append(missing, "everything: "+err.Error())
 		}

@@ -3,10 +3,12 @@ package pebblestore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -21,15 +23,20 @@ type Store struct {
 	db      *pebble.DB
 	closers []io.Closer // in the order of closing
 	logger  *slog.Logger
+	// readOnly: nothing is written.
+	readOnly bool
+	// cantWrite is the first error that kept a table from being written.
+	cantWrite chan error
 
 	// failed is why the store answers nothing any more.
 	failed atomic.Pointer[error]
 	// closing ends scans early; users waits for the calls under way.
-	closing   chan struct{}
-	closeOnce sync.Once
-	users     sync.RWMutex
-	waiting   atomic.Int64 // calls that wait for an fsync
-	ahead     atomic.Int64 // of the clock over the wall, in nanoseconds
+	closing     chan struct{}
+	closeOnce   sync.Once
+	closeWithin time.Duration
+	users       sync.RWMutex
+	waiting     atomic.Int64 // calls that wait for an fsync
+	ahead       atomic.Int64 // of the clock over the wall, in nanoseconds
 
 	links  chan *link    // to syncLinks, in the order of commits
 	synced chan struct{} // syncLinks has ended
@@ -53,12 +60,15 @@ const maxLinks = 256
 
 func newStore(options Options) *Store {
 	return &Store{
-		logger:  options.Logger,
-		closing: make(chan struct{}),
-		links:   make(chan *link, maxLinks),
-		synced:  make(chan struct{}),
-		lock:    make(chan struct{}, 1),
-		swept:   []byte{prefixExpiry},
+		logger:      options.Logger,
+		readOnly:    options.ReadOnly,
+		cantWrite:   make(chan error, 1),
+		closing:     make(chan struct{}),
+		closeWithin: options.closeWithin,
+		links:       make(chan *link, maxLinks),
+		synced:      make(chan struct{}),
+		lock:        make(chan struct{}, 1),
+		swept:       []byte{prefixExpiry},
 	}
 }
 
@@ -82,7 +92,9 @@ func (s *Store) enter(ctx context.Context) error {
 	if err := s.interrupted(ctx); err != nil {
 		return err // at once, also while Close waits for others
 	}
-	s.users.RLock()
+	if !s.users.TryRLock() { // Close alone holds or wants it
+		return errClosed
+	}
 	if err := s.interrupted(ctx); err != nil {
 		s.users.RUnlock()
 		return err
@@ -139,41 +151,65 @@ func (s *Store) release(done *bool) {
 func (s *Store) tick(w *writes) reservation.Time {
 	now, floor := s.clock.read()
 	s.ahead.Store(int64(s.clock.ahead()))
-	if floor != 0 {
+	if floor != 0 && !s.readOnly {
 		w.setMeta(metaClock, uint64(floor))
 	}
 	return now
 }
 
-// Ping implements store.Store.
+// Ping implements store.Store. It waits for the latest commit, as a Lookup does: a disk
+// that hangs answers nothing.
 func (s *Store) Ping(ctx context.Context) error {
+	err := s.ping(ctx)
 	if s.failure() != nil {
 		return store.ErrFailed
 	}
-	if err := s.enter(ctx); err != nil {
+	if err != nil {
 		return store.Unavailable()
+	}
+	return nil
+}
+
+func (s *Store) ping(ctx context.Context) error {
+	if err := s.enter(ctx); err != nil {
+		return err
 	}
 	defer s.leave()
 	// A stalled writer holds the lock.
 	if err := s.acquire(ctx); err != nil {
-		return store.Unavailable()
+		return err
 	}
+	last := s.last
 	<-s.lock
-	return nil
+	return s.wait(ctx, last)
 }
 
-// Close implements store.Store.
+// Close implements store.Store. It gives up where the disk hangs; what is left then
+// holds the directory until the process ends.
 func (s *Store) Close() error {
 	var err error
 	s.closeOnce.Do(func() {
 		close(s.closing)
-		s.users.Lock()
-		defer s.users.Unlock()
-		close(s.links)
-		<-s.synced
-		err = s.closeAll()
+		closed := make(chan error, 1)
+		go func() { closed <- s.finish() }()
+		late := time.NewTimer(s.closeWithin)
+		defer late.Stop()
+		select {
+		case err = <-closed:
+		case <-late.C:
+			err = fmt.Errorf("the store did not close within %v: its disk hangs; what was answered is safe", s.closeWithin)
+		}
 	})
 	return err
+}
+
+// finish waits for calls and fsyncs under way and closes the files.
+func (s *Store) finish() error {
+	s.users.Lock()
+	defer s.users.Unlock()
+	close(s.links)
+	<-s.synced
+	return s.closeAll()
 }
 
 func (s *Store) closeAll() error {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/idemd/idemd/internal/reservation"
 	"github.com/idemd/idemd/internal/store"
 )
@@ -31,6 +29,9 @@ func (s *Store) Sweep(ctx context.Context, limit int) (store.Swept, error) {
 		return store.Swept{}, store.Unavailable()
 	}
 	defer s.leave()
+	if s.readOnly {
+		return store.Swept{}, store.Unavailable()
+	}
 	swept, err := s.sweep(ctx, limit)
 	if err != nil {
 		if s.interrupted(ctx) == nil {
@@ -43,12 +44,19 @@ func (s *Store) Sweep(ctx context.Context, limit int) (store.Swept, error) {
 
 func (s *Store) sweep(ctx context.Context, limit int) (store.Swept, error) {
 	var swept store.Swept
+	passed := 0
+	defer func() {
+		if passed > 0 {
+			s.logger.Error("expired records that can't be read are kept; run idemd check", "records", passed)
+		}
+	}()
 	for left := limit; ; {
 		step, err := s.sweepStep(ctx, min(left, sweepStep))
 		if err != nil {
 			return swept, err
 		}
 		left -= step.seen
+		passed += step.passed
 		swept.Deleted += step.deleted
 		swept.More, swept.Lag = step.next != 0, 0
 		if swept.More {
@@ -64,6 +72,7 @@ func (s *Store) sweep(ctx context.Context, limit int) (store.Swept, error) {
 type step struct {
 	now           reservation.Time
 	seen, deleted int
+	passed        int              // entries that could not be dealt with
 	next          reservation.Time // expiry of the first entry left; 0 = there is none
 	link          *link
 }
@@ -87,12 +96,15 @@ func (s *Store) sweepStep(ctx context.Context, n int) (step, error) {
 	err := s.scan(ctx, s.db, dueSpan(position, st.now), func(key, _ []byte) (bool, error) {
 		if st.seen == n {
 			at, _, err := parseExpiryKey(key)
+			if err != nil {
+				at = st.now
+			}
 			st.next = at
-			return false, err
+			return false, nil
 		}
 		deleted, err := s.sweepEntry(w, st.now, key)
 		if err != nil {
-			return false, err
+			st.passed++
 		}
 		st.seen++
 		if deleted {
@@ -110,7 +122,8 @@ func (s *Store) sweepStep(ctx context.Context, n int) (step, error) {
 
 // sweepEntry deletes what an entry of the expiry index stands for. The entry is
 // believed only if the record says the same; one that nothing stands behind goes
-// alone. A record that can't be decoded is kept, and so is its entry (law 8).
+// alone. A record that can't be read or decoded is kept, and so is its entry (law 8):
+// err says why, and the sweep goes on behind it.
 func (s *Store) sweepEntry(w *writes, now reservation.Time, key []byte) (deleted bool, err error) {
 	_, address, err := parseExpiryKey(key)
 	if err != nil {
@@ -118,10 +131,7 @@ func (s *Store) sweepEntry(w *writes, now reservation.Time, key []byte) (deleted
 	}
 	record := recordKey(address)
 	rec, err := readRecord(s.db, record)
-	switch {
-	case errors.Is(err, errUnreadable):
-		return false, nil
-	case err != nil:
+	if err != nil {
 		return false, err
 	}
 	deleted = rec != nil && rec.Expired(now) && bytes.Equal(key, indexKey(address, rec))
@@ -144,18 +154,13 @@ func (s *Store) prefetch(ctx context.Context, n int) error {
 		if seen++; seen > n {
 			return false, nil
 		}
-		_, address, err := parseExpiryKey(key)
-		if err != nil {
-			return false, err
+		// What can't be read is the step's to deal with.
+		if _, address, err := parseExpiryKey(key); err == nil {
+			if _, closer, err := v.Get(recordKey(address)); err == nil {
+				return true, closer.Close()
+			}
 		}
-		_, closer, err := v.Get(recordKey(address))
-		if errors.Is(err, pebble.ErrNotFound) {
-			return true, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		return true, closer.Close()
+		return true, nil
 	})
 	return errors.Join(err, v.Close())
 }
