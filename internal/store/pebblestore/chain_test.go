@@ -222,8 +222,8 @@ func TestCloseWaitsForCallsAndRefusesLaterOnes(t *testing.T) {
 	}
 }
 
-// TestABatchTooLargeForTheMemoryTableIsKeptWhole: Pebble takes another path for it.
-func TestABatchTooLargeForTheMemoryTableIsKeptWhole(t *testing.T) {
+// TestABatchLargerThanTheMemoryTableIsKeptWhole, over several commits.
+func TestABatchLargerThanTheMemoryTableIsKeptWhole(t *testing.T) {
 	const results = 20
 	if results*reservation.MaxBodyBytes <= memTableBytes/2 {
 		t.Fatal("the batch is too small")

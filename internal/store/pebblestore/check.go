@@ -13,12 +13,28 @@ import (
 )
 
 // Check implements store.Store. It reads a view: writers go on meanwhile.
+//
+// Where a block on disk is damaged, it goes on behind it, and names what lies in it as
+// far as other entries tell of it.
 func (s *Store) Check(ctx context.Context) (store.Report, error) {
 	var report store.Report
 	err := s.read(ctx, func(v *view) error {
-		c := &checker{view: v, report: &report}
-		err := s.scan(ctx, v, span{}, c.entry)
-		return errors.Join(err, c.count())
+		c := &checker{store: s, view: v, report: &report}
+		for _, keys := range []span{
+			{nil, []byte{prefixExpiry}},
+			prefixSpan(prefixExpiry),
+			{[]byte{prefixExpiry + 1}, []byte{prefixOpen}},
+			prefixSpan(prefixOpen),
+			{[]byte{prefixOpen + 1}, []byte{prefixRecord}},
+			prefixSpan(prefixRecord),
+			{[]byte{prefixRecord + 1}, nil},
+		} {
+			if err := c.span(ctx, keys); err != nil {
+				return err
+			}
+		}
+		c.count()
+		return nil
 	})
 	if err != nil {
 		return store.Report{}, err
@@ -29,56 +45,118 @@ func (s *Store) Check(ctx context.Context) (store.Report, error) {
 // checker looks at each entry of a view, whatever its key, so that nothing lies in
 // the store that nobody reads.
 type checker struct {
+	store  *Store
 	view   *view
 	report *store.Report
 	expiry int64 // entries of the expiry index
+	gaps   bool  // there are entries that could not be read
 }
 
-func (c *checker) entry(key, value []byte) (more bool, err error) {
+// span checks the entries of a span, and reports the gap in which they can't be read:
+// from the first damaged block to the last. Its error is that the call is over.
+func (c *checker) span(ctx context.Context, keys span) error {
+	last, err := c.walk(ctx, keys, (*pebble.Iterator).First, (*pebble.Iterator).Next)
+	if err == nil || c.store.interrupted(ctx) != nil {
+		return err
+	}
+	c.gaps = true
+	if last != nil {
+		keys.lower = after(last)
+	}
+	next, _ := c.walk(ctx, keys, (*pebble.Iterator).Last, (*pebble.Iterator).Prev)
+	address, from := reservation.Address{}, "the first"
+	if last != nil {
+		address, from = nearest(last), "the one of "+nameOf(last)
+	}
+	to := "the last"
+	if next != nil {
+		to = "the one of " + nameOf(next)
+	}
+	c.report.Add(address, fmt.Sprintf("entries of kind %q behind %s, before %s, can't be read: %v", keys.lower[:min(1, len(keys.lower))], from, to, err))
+	return c.store.interrupted(ctx)
+}
+
+// walk checks entries one after another. It returns the key of the last one that it
+// came to, and why it ended early.
+func (c *checker) walk(ctx context.Context, keys span, first, next func(*pebble.Iterator) bool) (last []byte, err error) {
+	it, err := c.view.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: keys.lower, UpperBound: keys.upper})
+	if err != nil {
+		return nil, err
+	}
+	for valid := first(it); valid; valid = next(it) {
+		if err = c.store.interrupted(ctx); err != nil {
+			break
+		}
+		var value []byte
+		if value, err = it.ValueAndErr(); err != nil {
+			break
+		}
+		c.entry(it.Key(), value)
+		last = append(last[:0], it.Key()...)
+	}
+	return last, errors.Join(err, it.Close())
+}
+
+// nearest is the address that an entry belongs to, as far as it has one.
+func nearest(key []byte) reservation.Address {
+	var address reservation.Address
+	switch key[0] {
+	case prefixRecord, prefixOpen, prefixExpiry:
+		address, _ = indexed(key)
+	}
+	return address
+}
+
+func nameOf(key []byte) string {
+	a := nearest(key)
+	return fmt.Sprintf("%s/%s/%s", a.Tenant, a.Namespace, a.Key)
+}
+
+func (c *checker) entry(key, value []byte) {
 	switch key[0] {
 	case prefixRecord:
-		err = c.record(key, value)
+		c.record(key, value)
 	case prefixOpen, prefixExpiry:
-		err = c.index(key)
+		c.index(key)
 	case prefixMeta:
 		c.meta(key, value)
 	default:
 		c.report.Add(reservation.Address{}, fmt.Sprintf("an entry of an unknown kind, 0x%02x", key[0]))
 	}
-	return err == nil, err
 }
 
 // record checks a record and that its index entry is there.
-func (c *checker) record(key, value []byte) error {
+func (c *checker) record(key, value []byte) {
 	c.report.Records++
 	address, err := parseAddressKey(key)
 	if err != nil {
 		c.report.Add(address, "a record under a malformed key")
-		return nil
+		return
 	}
 	rec, err := decode(value)
 	if err != nil {
 		c.report.Add(address, err.Error())
-		return nil
+		return
 	}
 	if err := rec.Check(); err != nil {
 		c.report.Add(address, err.Error())
 	}
 	index := indexKey(address, rec)
-	found, err := c.has(index)
-	if err == nil && !found {
+	switch found, err := c.has(index); {
+	case err != nil:
+		c.report.Add(address, fmt.Sprintf("the record's entry in the index %q can't be read: %v", index[0], err))
+	case !found:
 		c.report.Add(address, fmt.Sprintf("the record has no entry in the index %q", index[0]))
 	}
-	return err
 }
 
 // index checks that an index entry is the one that its record has. Together with
 // record this leaves exactly one entry for each record.
-func (c *checker) index(key []byte) error {
+func (c *checker) index(key []byte) {
 	address, err := indexed(key)
 	if err != nil {
 		c.report.Add(address, fmt.Sprintf("a malformed entry in the index %q", key[0]))
-		return nil
+		return
 	}
 	if key[0] == prefixExpiry {
 		c.expiry++
@@ -86,14 +164,11 @@ func (c *checker) index(key []byte) error {
 	rec, err := readRecord(c.view, recordKey(address))
 	switch {
 	case errors.Is(err, errUnreadable): // reported as a record
-		return nil
 	case err != nil:
-		return err
-	}
-	if !bytes.Equal(key, indexKey(address, rec)) {
+		c.report.Add(address, fmt.Sprintf("the record can't be read: %v", err))
+	case !bytes.Equal(key, indexKey(address, rec)):
 		c.report.Add(address, fmt.Sprintf("an entry in the index %q that its record does not have", key[0]))
 	}
-	return nil
 }
 
 func indexed(key []byte) (reservation.Address, error) {
@@ -116,17 +191,13 @@ func (c *checker) meta(key, value []byte) {
 }
 
 // count compares the number of finished records with what was kept count of.
-func (c *checker) count() error {
-	value, closer, err := c.view.Get(metaKey(metaFinished))
-	if errors.Is(err, pebble.ErrNotFound) {
-		value, err = bigEndian(0), nil
-	} else if err == nil {
-		defer closer.Close()
-	}
-	if err == nil && !bytes.Equal(value, bigEndian(uint64(c.expiry))) {
+func (c *checker) count() {
+	stored, err := readMeta(c.view, metaFinished)
+	switch {
+	case err != nil: // reported as an entry
+	case !c.gaps && stored != uint64(c.expiry):
 		c.report.Add(reservation.Address{}, fmt.Sprintf("the count of finished records is not %d, as their index says", c.expiry))
 	}
-	return err
 }
 
 func (c *checker) has(key []byte) (bool, error) {

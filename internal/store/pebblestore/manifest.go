@@ -92,14 +92,14 @@ func recordBehind(b []byte) bool {
 	return false
 }
 
-// wrong tells whether all of the chunk at an offset was written, none of its sectors
-// being empty, and it is not whole all the same.
+// wrong tells whether all of the chunk at an offset was written, neither one of its
+// sectors nor its end being empty, and it is not whole all the same.
 func wrong(block []byte, at int) bool {
 	if len(block)-at < chunkHeader {
 		return false
 	}
 	end := at + chunkHeader + int(binary.LittleEndian.Uint16(block[at+4:]))
-	if end > len(block) || chunkSize(block[at:]) > 0 {
+	if end > len(block) || block[end-1] == 0 || chunkSize(block[at:]) > 0 {
 		return false
 	}
 	for at < end {

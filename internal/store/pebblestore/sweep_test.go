@@ -18,16 +18,20 @@ import (
 // clockedStore is a store in memory whose clock stands still until it is moved.
 type clockedStore struct {
 	*Store
-	now atomic.Int64
+	now     atomic.Int64
+	disk    vfs.FS
+	options Options
 }
 
 func newClockedStore(t *testing.T) *clockedStore {
 	t.Helper()
 	c := new(clockedStore)
 	c.now.Store(int64(storetest.Start))
-	c.Store = mustOpen(t, silent(Options{
-		Dir: "data", FS: vfs.NewMem(), Clock: func() reservation.Time { return reservation.Time(c.now.Load()) },
-	}))
+	c.disk = vfs.NewMem()
+	c.options = silent(Options{
+		Dir: "data", FS: c.disk, Clock: func() reservation.Time { return reservation.Time(c.now.Load()) },
+	})
+	c.Store = mustOpen(t, c.options)
 	return c
 }
 
