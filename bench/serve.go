@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"runtime/pprof"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
@@ -44,6 +45,7 @@ func serve(role string) error {
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	announce := func(address, _ string) { fmt.Println(address) }
 	if role == echo {
+		calmGC()
 		return serveEcho(ctx, logger, announce)
 	}
 	return daemon.Run(ctx, daemon.Config{
@@ -70,6 +72,14 @@ func startProfile(path string) (finish func(), err error) {
 		pprof.StopCPUProfile()
 		_ = file.Close()
 	}, nil
+}
+
+// calmGC collects garbage as seldom as the daemon does: echo must not be slower than it
+// has to.
+func calmGC() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
 }
 
 // echoServer answers what a first Reserve and a first Complete are answered, and does
