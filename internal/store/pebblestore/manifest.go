@@ -25,10 +25,7 @@ const (
 	chunkLast  = 4
 )
 
-var (
-	errManifest = errors.New("its manifest is damaged and the tables can't be told: restore a backup")
-	castagnoli  = crc32.MakeTable(crc32.Castagnoli)
-)
+var errManifest = errors.New("its manifest is damaged and the tables can't be told: restore a backup")
 
 // checkManifest refuses a manifest that was damaged after it was written. A torn end
 // passes: each record is synced before the next is written, so only the last one can be
@@ -75,7 +72,7 @@ func chunkSize(b []byte) int {
 	if size > len(b) {
 		return 0
 	}
-	sum := crc32.Checksum(b[6:size], castagnoli)
+	sum := crc32.Checksum(b[6:size], crc32.MakeTable(crc32.Castagnoli))
 	if binary.LittleEndian.Uint32(b) != (sum>>15|sum<<17)+0xa282ead8 {
 		return 0
 	}
