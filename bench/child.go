@@ -58,4 +58,3 @@ func (c *child) stop() {
 	_ = c.cmd.Wait()
 }
 
-func (c *child) processes() []int { return []int{c.cmd.Process.Pid} }

@@ -33,7 +33,7 @@ type checkCmd struct {
 func (c *checkCmd) Run(std streams) error {
 	ctx := context.Background()
 	opened, err := daemon.OpenStore(ctx, daemon.Config{
-		DataDir: c.DataDir, Postgres: c.Postgres, PostgresConns: c.PostgresConns, MustExist: true,
+		DataDir: c.DataDir, Postgres: c.Postgres, PostgresConns: c.PostgresConns, ReadOnly: true,
 		Logger: slog.New(slog.NewJSONHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {

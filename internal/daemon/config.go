@@ -23,8 +23,8 @@ type Config struct {
 	// Migrate brings PostgreSQL's schema up to date at start; without it a daemon
 	// refuses a schema that is not.
 	Migrate bool
-	// MustExist refuses a data directory that does not exist instead of making it.
-	MustExist bool
+	// ReadOnly opens an embedded store that exists, and changes nothing in it.
+	ReadOnly bool
 	// Insecure allows addresses beyond loopback: there is no authentication yet.
 	Insecure bool
 	Policies engine.Policies

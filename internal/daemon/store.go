@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
-	"os"
 
 	"github.com/idemd/idemd/internal/store"
 	"github.com/idemd/idemd/internal/store/pebblestore"
@@ -17,10 +15,7 @@ func OpenStore(ctx context.Context, c Config) (store.Store, error) {
 			DSN: c.Postgres, MaxConns: c.PostgresConns, Migrate: c.Migrate, Logger: c.Logger,
 		})
 	}
-	if _, err := os.Stat(c.DataDir); err != nil && c.MustExist {
-		return nil, fmt.Errorf("--data-dir: %w", err)
-	}
-	return pebblestore.Open(ctx, pebblestore.Options{Dir: c.DataDir, Logger: c.Logger})
+	return pebblestore.Open(ctx, pebblestore.Options{Dir: c.DataDir, ReadOnly: c.ReadOnly, Logger: c.Logger})
 }
 
 func (c Config) storeName() string {

@@ -66,7 +66,8 @@ func (s source) rules(to map[string]bool) {
 func TestOnlyTheEmbeddedStoreLooksAtTheMachinesClockForRecords(t *testing.T) {
 	measures := map[string]string{
 		"internal/daemon/metrics.go":            "the age of the counts that are shown",
-		"internal/engine/writer.go":             "how long a batch took",
+		"internal/engine/writer.go":             "how long a batch took, and how long the patience with a rival lasts",
+		"internal/engine/queue.go":              "when the patience with a rival began",
 		"internal/grpcserver/logging.go":        "how long a call took",
 		"internal/store/pgstore/apply.go":       "how long the patience with a rival lasts",
 		"internal/store/pebblestore/options.go": "the embedded store's clock",

@@ -44,12 +44,11 @@ func checkManifest(r io.Reader) error {
 			return err
 		}
 		at := 0
-		for size := 0; !broken && n-at >= chunkHeader; at += size {
-			if size = chunkSize(block[at:n]); size == 0 {
-				broken = true
-				break
-			}
-			begun = true
+		for !broken && n-at >= chunkHeader {
+			size := chunkSize(block[at:n])
+			broken = size == 0
+			begun = begun || !broken
+			at += size
 		}
 		if broken && (wrong(block[:n], at) || recordBehind(block[at:n])) {
 			return errManifest

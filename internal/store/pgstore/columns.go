@@ -52,11 +52,11 @@ func keyColumns() []column {
 	return []column{{"tenant", "text", ""}, {"namespace", "text", ""}, {"key", "text", ""}}
 }
 
-// join writes one text for each column.
-func join(columns []column, separator string, text func(i int, c column) string) string {
+// join writes one text for each column, with commas between.
+func join(columns []column, text func(i int, c column) string) string {
 	parts := make([]string, len(columns))
 	for i, c := range columns {
 		parts[i] = text(i, c)
 	}
-	return strings.Join(parts, separator)
+	return strings.Join(parts, ", ")
 }

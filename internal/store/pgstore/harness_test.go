@@ -143,8 +143,8 @@ var insertBare = bareStatement()
 func bareStatement() string {
 	zeros := map[string]string{"bigint": "1", "integer": "1", "smallint": "1", "boolean": "false", "text": "''", "bytea": "''"}
 	columns := recordColumns()
-	return "INSERT INTO idemd.reservations (tenant, namespace, key, " + join(columns, ", ", named) + ") VALUES ($1, $2, $3, " +
-		join(columns, ", ", func(_ int, c column) string { return zeros[c.kind] }) + ")"
+	return "INSERT INTO idemd.reservations (tenant, namespace, key, " + join(columns, named) + ") VALUES ($1, $2, $3, " +
+		join(columns, func(_ int, c column) string { return zeros[c.kind] }) + ")"
 }
 
 func (r *rig) damage(a reservation.Address) {

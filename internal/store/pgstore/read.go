@@ -120,7 +120,7 @@ func pageStatement(query store.Query) string {
 	condition(query.Tenant != "", "$4::text = ''", "r.tenant = $4::text")
 	condition(query.Namespace != "", "$5::text = ''", "r.namespace = $5::text")
 	condition(query.OpenOnly, "true", "r.expires_at IS NULL")
-	return "SELECT r.tenant, r.namespace, r.key, " + join(recordColumns(), ", ", selected) +
+	return "SELECT r.tenant, r.namespace, r.key, " + join(recordColumns(), selected) +
 		" FROM idemd.reservations AS r WHERE " + where.String() +
 		" ORDER BY r.tenant, r.namespace, r.key LIMIT $6::bigint"
 }

@@ -62,7 +62,7 @@ LEFT JOIN LATERAL (
 WHERE r.revision IS NOT NULL OR (
     SELECT true FROM idemd.reservations AS e
     WHERE e.tenant = a.tenant AND e.namespace = a.namespace AND e.key = a.key
-)`, join(columns, ", ", selected), join(columns, ", ", named))
+)`, join(columns, selected), join(columns, named))
 }
 
 // readStatement reads the rows at some addresses as they were last committed. A rival's
@@ -76,7 +76,7 @@ CROSS JOIN LATERAL (
     SELECT %s FROM idemd.reservations AS r
     WHERE r.tenant = a.tenant AND r.namespace = a.namespace AND r.key = a.key
     LIMIT 1
-) AS r`, join(columns, ", ", selected), join(columns, ", ", named))
+) AS r`, join(columns, selected), join(columns, named))
 }
 
 // insertStatement writes rows where there are none. It answers with those it wrote: at
@@ -94,7 +94,7 @@ RETURNING tenant, namespace, key`
 func updateStatement() string {
 	return writeStatement() + `
 ON CONFLICT (tenant, namespace, key) DO UPDATE SET ` +
-		join(recordColumns(), ", ", func(_ int, c column) string { return c.name + " = excluded." + c.name }) + `
+		join(recordColumns(), func(_ int, c column) string { return c.name + " = excluded." + c.name }) + `
 WHERE reservations.revision = excluded.revision - 1
 RETURNING tenant, namespace, key`
 }
@@ -104,10 +104,10 @@ func writeStatement() string {
 	return fmt.Sprintf(`INSERT INTO idemd.reservations (%s)
 SELECT %s
 FROM unnest(%s) AS w (%s)`,
-		join(columns, ", ", named),
-		join(columns, ", ", written),
-		join(columns, ", ", func(i int, c column) string { return fmt.Sprintf("$%d::%s[]", i+1, c.kind) }),
-		join(columns, ", ", named))
+		join(columns, named),
+		join(columns, written),
+		join(columns, func(i int, c column) string { return fmt.Sprintf("$%d::%s[]", i+1, c.kind) }),
+		join(columns, named))
 }
 
 func named(_ int, c column) string { return c.name }

@@ -77,7 +77,7 @@ func (w *sweep) hold(ctx context.Context, limit int) (seen int, err error) {
 	batch := w.store.beginning()
 	batch.Queue("SELECT set_config('synchronous_commit', 'off', true)")
 	batch.Queue(w.store.statements.clock).QueryRow(func(row pgx.Row) error { return row.Scan((*int64)(&w.now)) })
-	batch.Queue(`SELECT r.ctid::text, `+join(columns, ", ", sweepable)+`
+	batch.Queue(`SELECT r.ctid::text, `+join(columns, sweepable)+`
 FROM idemd.reservations AS r
 WHERE r.expires_at IS NOT NULL AND r.expires_at <= (SELECT idemd.clock())
 ORDER BY r.expires_at OFFSET $1::bigint LIMIT $2::bigint

@@ -111,7 +111,7 @@ func machine() porcupine.Model {
 			}
 			return true, rec
 		},
-		Equal: func(a, b any) bool { return reflect.DeepEqual(a, b) },
+		Equal: reflect.DeepEqual,
 	}
 }
 

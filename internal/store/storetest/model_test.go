@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"testing"
 )
 
@@ -34,7 +33,7 @@ func TestScriptsFindDefects(t *testing.T) {
 					return
 				}
 			}
-			t.Error(fmt.Sprintf("%d scripts did not find it", most))
+			t.Errorf("%d scripts did not find it", most)
 		})
 	}
 }
