@@ -57,4 +57,3 @@ func (c *child) stop() {
 	_ = c.stdin.Close()
 	_ = c.cmd.Wait()
 }
-
