@@ -98,7 +98,7 @@ func (d *daemon) build() (err error) {
 	d.metrics = newMetrics(d.config.Insecure)
 	d.metrics.registerStats(newStatsCache(d.store))
 	d.engine, err = engine.New(engine.Options{
-		Store: d.store, Policies: d.config.Policies, Writers: d.config.writers(), Hooks: d.metrics.hooks(),
+		Store: d.store, Policies: d.config.Policies, Writers: writers, Hooks: d.metrics.hooks(),
 	})
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func TestMemoryIsFlatOverManyDistinctKeys(t *testing.T) {
 	}
 	defer opened.Close()
 	m := newMetrics(false)
-	e, err := engine.New(engine.Options{Store: opened, Writers: Config{}.writers(), Hooks: m.hooks()})
+	e, err := engine.New(engine.Options{Store: opened, Writers: writers, Hooks: m.hooks()})
 	if err != nil {
 		t.Fatal(err)
 	}

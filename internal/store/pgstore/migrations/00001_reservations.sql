@@ -49,12 +49,7 @@ CREATE TABLE idemd.reservations (
     CONSTRAINT reservations_pkey PRIMARY KEY (tenant, namespace, key)
 ) WITH (
     -- Room for the second version of a row beside the first.
-    fillfactor = 70,
-    -- Every finished row was written twice and is deleted later: clean up by share of
-    -- the table, but early, and analyse before plans of the cold paths go astray.
-    autovacuum_vacuum_scale_factor = 0.02,
-    autovacuum_vacuum_insert_scale_factor = 0.05,
-    autovacuum_analyze_scale_factor = 0.02
+    fillfactor = 70
 );
 
 -- Results are replayed byte for byte; most large ones are compressed already.
