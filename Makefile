@@ -11,7 +11,7 @@ export PATH := $(TOOLS):$(PATH)
 # same, and say so.
 RACE := $(shell scripts/race-flag)
 
-.PHONY: help build generate generated lint check test test-short fuzz bench clean
+.PHONY: help build generate generated lint check test fuzz bench demo clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ fuzz: ## Fuzz what parses, for a minute.
 bench: ## Measure idemd beside echo and plain SQL; writes docs/performance.md's table.
 	scripts/need-postgres
 	cd bench && go run . -out ../docs/performance.json
+
+demo: ## Show one charge: granted once, killed with -9 in the middle, replayed.
+	scripts/demo
 
 clean: ## Remove what was built.
 	rm -rf bin .cache
