@@ -19,6 +19,9 @@ type Options struct {
 	Writers int
 	// ApplyTimeout bounds one batch. Zero = 5 s.
 	ApplyTimeout time.Duration
+	// HeldTimeout bounds how long a command is applied again because a rival holds its
+	// address; then it is refused with STORE_UNAVAILABLE. Zero = 10 s.
+	HeldTimeout time.Duration
 	// Jitter is a number from 0 to 1, for retry hints. Nil = random.
 	Jitter func() float64
 	Hooks  Hooks
@@ -52,12 +55,18 @@ func New(o Options) (*Engine, error) {
 	if o.ApplyTimeout == 0 {
 		o.ApplyTimeout = 5 * time.Second
 	}
+	if o.HeldTimeout == 0 {
+		o.HeldTimeout = 10 * time.Second
+	}
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
 	e := &Engine{policies: o.Policies, queue: newQueue(), hooks: o.Hooks, jitter: o.Jitter}
 	for i := range o.Writers + 1 {
-		w := &writer{store: o.Store, queue: e.queue, take: e.queue.take, timeout: o.ApplyTimeout, applied: o.Hooks.Applied}
+		w := &writer{
+			store: o.Store, queue: e.queue, take: e.queue.take,
+			timeout: o.ApplyTimeout, heldTimeout: o.HeldTimeout, applied: o.Hooks.Applied,
+		}
 		if i == o.Writers {
 			w.take = e.queue.takeHeld
 		}

@@ -259,6 +259,16 @@ func (s *alwaysHeld) Apply(_ context.Context, commands []reservation.Command) []
 	return outcomes
 }
 
+func TestThePatienceWithARivalEnds(t *testing.T) {
+	e := start(t, Options{Store: &alwaysHeld{Store: storetest.OpenMem(t).Store}, HeldTimeout: 20 * time.Millisecond})
+	defer e.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := e.Do(ctx, reserve("held", 1)); !refusedWith(err, reservation.StoreUnavailable) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestWhatRivalsHoldIsBoundedLikeAllElse(t *testing.T) {
 	s := &alwaysHeld{Store: storetest.OpenMem(t).Store}
 	e := start(t, Options{Store: s, Writers: 1})

@@ -8,17 +8,13 @@ import (
 	"github.com/idemd/idemd/internal/store"
 )
 
-// heldLimit bounds how long a command is applied again because a rival holds its
-// address.
-const heldLimit = 10 * time.Second
-
 // writer turns calls into batches, one after the other.
 type writer struct {
-	store   store.Store
-	queue   *queue
-	take    func() []*call
-	timeout time.Duration
-	applied func(commands int, took time.Duration)
+	store                store.Store
+	queue                *queue
+	take                 func() []*call
+	timeout, heldTimeout time.Duration
+	applied              func(commands int, took time.Duration)
 }
 
 func (w *writer) run() {
@@ -67,7 +63,7 @@ func (w *writer) answer(calls []*call, outcomes []reservation.Outcome) {
 	answered, size := 0, 0
 	for i, c := range calls {
 		if store.IsBusy(outcomes[i]) {
-			if c.busy == 0 || time.Since(c.heldAt) < heldLimit {
+			if c.busy == 0 || time.Since(c.heldAt) < w.heldTimeout {
 				w.queue.again(c)
 				continue
 			}

@@ -35,8 +35,6 @@ type Options struct {
 	Health  *health.Server
 	Metrics *grpcprom.ServerMetrics
 	Logger  *slog.Logger
-	// Extra are further options, after the server's own.
-	Extra []grpc.ServerOption
 }
 
 // New makes a server with all services registered.
@@ -66,7 +64,7 @@ func (o Options) ServerOptions() []grpc.ServerOption {
 			recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(recoverTo(o.Logger))),
 		),
 	}
-	return append(options, o.Extra...)
+	return options
 }
 
 // ServiceNames are the services whose health is told.
