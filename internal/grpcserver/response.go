@@ -72,7 +72,7 @@ func protoReplay(o *reservation.Replay) *idemdv1.Replay {
 func protoUnresolved(o *reservation.Unresolved) *idemdv1.Unresolved {
 	return &idemdv1.Unresolved{
 		Since: protoTime(o.Since), Attempt: o.Attempt, Owner: o.Owner, Checkpoint: o.Checkpoint,
-		Version: o.Version, PolicyVersion: o.PolicyVersion,
+		Version: o.Version, PolicyVersion: o.PolicyVersion, Elapsed: durationpb.New(o.Elapsed),
 	}
 }
 

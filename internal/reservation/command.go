@@ -151,6 +151,7 @@ type Unresolved struct {
 	Checkpoint    []byte
 	Version       int64
 	PolicyVersion string
+	Elapsed       time.Duration // since Since, by the store's clock
 }
 
 // Extended says how long the lease lasts.

@@ -18,7 +18,7 @@ func (c *Reserve) decide(now Time, rec, expired *Record) (*Record, Outcome) {
 	case Processing:
 		return c.reserveProcessing(now, rec)
 	case Unknown:
-		return nil, unresolved(rec)
+		return nil, unresolved(now, rec)
 	case FailedRetryable:
 		if now < rec.RetryAt {
 			return nil, &InProgress{
@@ -72,7 +72,7 @@ func (c *Reserve) reserveProcessing(now Time, rec *Record) (*Record, Outcome) {
 			RetryAfter: min(rec.LeaseExpiresAt.Sub(now), MaxRetryHint),
 		}
 	case rec.Unresolved(now):
-		return nil, unresolved(rec)
+		return nil, unresolved(now, rec)
 	}
 	return c.grantNext(now, rec)
 }
@@ -118,13 +118,13 @@ func owned(now Time, rec *Record, repeated bool) *Owned {
 	}
 }
 
-func unresolved(rec *Record) *Unresolved {
+func unresolved(now Time, rec *Record) *Unresolved {
 	since := rec.UnknownSince
 	if rec.State == Processing {
 		since = rec.LeaseExpiresAt
 	}
 	return &Unresolved{
 		Since: since, Attempt: rec.Attempt, Owner: rec.Owner, Checkpoint: rec.Checkpoint,
-		Version: rec.Version, PolicyVersion: rec.PolicyVersion,
+		Version: rec.Version, PolicyVersion: rec.PolicyVersion, Elapsed: now.Sub(since),
 	}
 }

@@ -51,8 +51,9 @@ type ReserveRequest struct {
 	// What a lapse of the lease means. Fixed by the first Reserve of a key.
 	// Unset = the namespace's default (LAPSE_POLICY_HOLD).
 	OnLapse LapsePolicy `protobuf:"varint,8,opt,name=on_lapse,json=onLapse,proto3,enum=idemd.v1.LapsePolicy" json:"on_lapse,omitempty"`
-	// How long to hold the call for a decision better than in_progress. 0 - 50 s;
-	// unset = 0. Until waiting is built the daemon accepts it and answers at once.
+	// How long to hold the call for a decision better than in_progress, which is
+	// then answered a little before the caller's deadline at the latest. 0 - 50 s;
+	// unset = 0. Of many who wait, one is granted the next attempt.
 	Wait *durationpb.Duration `protobuf:"bytes,9,opt,name=wait,proto3" json:"wait,omitempty"`
 	// A label for people: which process asks. At most 128 bytes. It proves nothing.
 	Owner string `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`
@@ -829,8 +830,10 @@ type LookupRequest struct {
 	// another for every other operation. 1-255 bytes of printable ASCII without
 	// spaces, compared byte for byte. Required.
 	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	// How long to hold the call until the operation has finished. 0 - 50 s;
-	// unset = 0. Until waiting is built the daemon accepts it and answers at once.
+	// How long to hold the call until the operation has succeeded or was refused for
+	// good; then, or when it turns out unresolved, or a little before the caller's
+	// deadline, the reservation is shown as it is. A missing one is answered at once.
+	// 0 - 50 s; unset = 0.
 	Wait          *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

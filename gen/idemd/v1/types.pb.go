@@ -1294,6 +1294,9 @@ type Unresolved struct {
 	Version int64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	// The policy version it ran under.
 	PolicyVersion string `protobuf:"bytes,6,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// How long ago that was when the daemon decided: who must wait before acting on
+	// it counts from here, whatever the caller's clock says.
+	Elapsed       *durationpb.Duration `protobuf:"bytes,7,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1368,6 +1371,13 @@ func (x *Unresolved) GetPolicyVersion() string {
 		return x.PolicyVersion
 	}
 	return ""
+}
+
+func (x *Unresolved) GetElapsed() *durationpb.Duration {
+	if x != nil {
+		return x.Elapsed
+	}
+	return nil
 }
 
 var File_idemd_v1_types_proto protoreflect.FileDescriptor
@@ -1460,7 +1470,7 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"finishedAt\x129\n" +
 	"\n" +
 	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12%\n" +
-	"\x0epolicy_version\x18\a \x01(\tR\rpolicyVersion\"\xcf\x01\n" +
+	"\x0epolicy_version\x18\a \x01(\tR\rpolicyVersion\"\x84\x02\n" +
 	"\n" +
 	"Unresolved\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
@@ -1470,7 +1480,8 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"checkpoint\x18\x04 \x01(\fR\n" +
 	"checkpoint\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x12%\n" +
-	"\x0epolicy_version\x18\x06 \x01(\tR\rpolicyVersion*\x90\x01\n" +
+	"\x0epolicy_version\x18\x06 \x01(\tR\rpolicyVersion\x123\n" +
+	"\aelapsed\x18\a \x01(\v2\x19.google.protobuf.DurationR\aelapsed*\x90\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10STATE_PROCESSING\x10\x01\x12\x13\n" +
@@ -1567,11 +1578,12 @@ var file_idemd_v1_types_proto_depIdxs = []int32{
 	15, // 24: idemd.v1.Replay.finished_at:type_name -> google.protobuf.Timestamp
 	15, // 25: idemd.v1.Replay.expires_at:type_name -> google.protobuf.Timestamp
 	15, // 26: idemd.v1.Unresolved.since:type_name -> google.protobuf.Timestamp
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	16, // 27: idemd.v1.Unresolved.elapsed:type_name -> google.protobuf.Duration
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_types_proto_init() }
