@@ -45,6 +45,12 @@ func floors() map[string][]string {
 		},
 
 		"cmd/idemd": {"internal/daemon", "gen/idemd/v1"},
+
+		"examples/charge/child": {},
+
+		"e2e/fault":   {},
+		"e2e/harness": {"e2e/fault", "examples/charge/child", "internal/pgtest"},
+		"e2e":         {"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "gen/idemd/v1"},
 	}
 }
 
@@ -57,17 +63,17 @@ func owners() map[string][]string {
 		"github.com/cockroachdb/pebble": {"internal/store/pebblestore"},
 		"github.com/jackc/pgx":          {"internal/store/pgstore"},
 		"github.com/pressly/goose":      {"internal/store/pgstore"},
-		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd"},
+		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e"},
 		"github.com/alecthomas/kong":    {"cmd/idemd"},
 	}
 }
 
 // standardOnly are the packages that import nothing of anybody else's.
 func standardOnly() []string {
-	return []string{"internal/reservation", "internal/store", "internal/engine", "internal/ttl", "internal/pgtest"}
+	return []string{"internal/reservation", "internal/store", "internal/engine", "internal/ttl", "internal/pgtest", "examples/charge/child"}
 }
 
-// source is one parsed Go file of the root module.
+// source is one parsed Go file of this repository.
 type source struct {
 	path, pkg string
 	test      bool
@@ -79,7 +85,7 @@ type source struct {
 func sources(t *testing.T) []source {
 	t.Helper()
 	var all []source
-	for _, dir := range []string{"internal", "cmd"} {
+	for _, dir := range []string{"internal", "cmd", "e2e", "examples"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
 				return err

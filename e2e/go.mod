@@ -1,0 +1,23 @@
+module github.com/idemd/idemd/e2e
+
+go 1.26.0
+
+require (
+	github.com/idemd/idemd v0.0.0
+	github.com/idemd/idemd/examples/charge v0.0.0
+	google.golang.org/grpc v1.85.0
+)
+
+require (
+	golang.org/x/net v0.62.0 // indirect
+	golang.org/x/sys v0.50.0 // indirect
+	golang.org/x/text v0.44.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)
+
+replace (
+	github.com/idemd/idemd => ../
+	github.com/idemd/idemd/examples/charge => ../examples/charge
+	github.com/idemd/idemd/gen => ../gen
+)

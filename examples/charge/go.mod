@@ -1,0 +1,3 @@
+module github.com/idemd/idemd/examples/charge
+
+go 1.26.0
