@@ -201,3 +201,17 @@ func Until(t testing.TB, what string, holds func() bool) {
 		<-time.After(5 * time.Millisecond)
 	}
 }
+
+// Await waits until a channel is closed or sends.
+func Await[T any](t testing.TB, what string, signal <-chan T) T {
+	t.Helper()
+	limit := time.NewTimer(Patience)
+	defer limit.Stop()
+	select {
+	case v := <-signal:
+		return v
+	case <-limit.C:
+		t.Fatalf("waited %v for %s", Patience, what)
+		panic("unreachable")
+	}
+}
