@@ -339,11 +339,11 @@ func TestWhatACallDoesNotSayComesFromItsNamespacesPolicy(t *testing.T) {
 		if owned := outcome.(*reservation.Owned); owned.LeaseRemaining != want.Lease {
 			t.Errorf("%s: the lease is %v, want %v", namespace, owned.LeaseRemaining, want.Lease)
 		}
-		snapshot, err := h.Store.Get(t.Context(), []reservation.Address{c.Address})
+		snapshot, err := h.Store.Get(t.Context(), store.Want(c.Address))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := snapshot.Records[0]; r.Retention != want.Retention || r.OnLapse != want.OnLapse || r.AttemptsAllowed != want.Attempts {
+		if r := snapshot.Found[0].Record; r.Retention != want.Retention || r.OnLapse != want.OnLapse || r.AttemptsAllowed != want.Attempts {
 			t.Errorf("%s: stored %+v", namespace, r)
 		}
 		long := reserve("long", 1)

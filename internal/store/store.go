@@ -43,11 +43,12 @@ type Store interface {
 	// are answered with STORE_UNAVAILABLE.
 	Apply(ctx context.Context, commands []reservation.Command) []reservation.Outcome
 
-	// Get reads the records at the addresses, in that order, nil where there is
-	// none, together with the store's clock. It takes no locks and changes nothing.
-	// A record that can't be decoded is named in Unreadable. The error is
-	// STORE_UNAVAILABLE.
-	Get(ctx context.Context, addresses []reservation.Address) (Snapshot, error)
+	// Get reads the records that are wanted, at most MaxBatch, together with the
+	// store's clock. What is as it was last seen is left out, and costs the store
+	// little: this is what waiting goes by. It takes no locks and changes nothing.
+	// The clock is not later than what was read: what has lapsed by it had lapsed.
+	// Error: STORE_UNAVAILABLE.
+	Get(ctx context.Context, wanted []Wanted) (Snapshot, error)
 
 	// List reads records in the order of their addresses. Error: STORE_UNAVAILABLE.
 	List(ctx context.Context, query Query) ([]Entry, error)
@@ -123,12 +124,44 @@ func Unreadable() *reservation.Error {
 	}
 }
 
+// Wanted asks for the record at an address, unless it is as it was last seen.
+type Wanted struct {
+	reservation.Address
+	Seen Seen
+}
+
+// Want asks for the records at addresses, seen or not.
+func Want(addresses ...reservation.Address) []Wanted {
+	wanted := make([]Wanted, len(addresses))
+	for i, address := range addresses {
+		wanted[i].Address = address
+	}
+	return wanted
+}
+
+// Seen is a store's mark of a record as it showed it. The zero mark is no record's.
+type Seen struct {
+	Version int64
+	// Place says where the store found it: its own business.
+	Place uint64
+}
+
 // Snapshot is what Get read.
 type Snapshot struct {
-	Now     reservation.Time
-	Records []*reservation.Record // nil = there is none, or it can't be decoded
-	// Unreadable holds the indexes of records that can't be decoded.
-	Unreadable []int
+	Now reservation.Time
+	// Found are the records that are not as they were last seen, in the order asked.
+	Found []Found
+}
+
+// Found is a record that was read, or that there is none.
+type Found struct {
+	// Index is the place of the address among the wanted.
+	Index int
+	// Record is nil where there is none, or it can't be decoded.
+	Record     *reservation.Record
+	Unreadable bool
+	// Seen is the mark for the next time; zero where there is no record.
+	Seen Seen
 }
 
 // Entry is a record with its address. Record is nil where it can't be decoded.

@@ -73,7 +73,7 @@ func TestNothingIsToldBeforeItIsSynced(t *testing.T) {
 		func() { s.Apply(ctx, []reservation.Command{storetest.Reserve(a, 1)}) },
 		func() { s.Apply(ctx, []reservation.Command{storetest.Reserve(a, 2)}) },
 		func() { s.Apply(ctx, []reservation.Command{storetest.Lookup(a)}) },
-		func() { _, _ = s.Get(ctx, []reservation.Address{a}) },
+		func() { _, _ = s.Get(ctx, store.Want(a)) },
 		func() { _, _ = s.List(ctx, store.Query{Limit: 1}) },
 		func() { _, _ = s.List(ctx, store.Query{Limit: 1, OpenOnly: true}) },
 		func() { _, _ = s.Stats(ctx) },
@@ -149,8 +149,8 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	if owned, ok := outcome.(*reservation.Owned); !ok || owned.Attempt != 1 {
 		t.Errorf("the command run again was answered %T %v", outcome, outcome)
 	}
-	snapshot, err := s.Get(context.Background(), []reservation.Address{storetest.At("late")})
-	if err != nil || snapshot.Records[0] != nil {
+	snapshot, err := s.Get(context.Background(), store.Want(storetest.At("late")))
+	if err != nil || snapshot.Found[0].Record != nil {
 		t.Errorf("a call that came with its context over did something: %v, %v", snapshot, err)
 	}
 	mustBeWhole(t, s)

@@ -114,7 +114,7 @@ func mustRefuse(t *testing.T, s *Store) {
 	if err, refused := outcome.(*reservation.Error); !refused || err.Reason != reservation.StoreUnavailable || err.RetryAfter == 0 {
 		t.Errorf("Apply was answered %v", outcome)
 	}
-	_, get := s.Get(ctx, []reservation.Address{a})
+	_, get := s.Get(ctx, store.Want(a))
 	_, list := s.List(ctx, store.Query{Limit: 1})
 	_, sweep := s.Sweep(ctx, 1)
 	_, stats := s.Stats(ctx)

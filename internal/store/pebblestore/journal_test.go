@@ -166,12 +166,12 @@ func (l *load) apply(commands []reservation.Command) bool {
 // peek reads another caller's record: what it sees is told as well.
 func (l *load) peek(rng *rand.Rand) bool {
 	address := storetest.At(fmt.Sprintf("shared-%d", rng.IntN(8)))
-	snapshot, err := l.store.Get(context.Background(), []reservation.Address{address})
+	snapshot, err := l.store.Get(context.Background(), store.Want(address))
 	if err != nil {
 		l.refused(store.Unavailable())
 		return false
 	}
-	rec := snapshot.Records[0]
+	rec := snapshot.Found[0].Record
 	return rec == nil || l.journal.note(address, rec)
 }
 
@@ -180,13 +180,13 @@ func (l *load) peek(rng *rand.Rand) bool {
 func lost(t testing.TB, s store.Store, told map[reservation.Address]*reservation.Record) (missing []string) {
 	t.Helper()
 	for address, want := range told {
-		snapshot, err := s.Get(context.Background(), []reservation.Address{address})
+		snapshot, err := s.Get(context.Background(), store.Want(address))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := snapshot.Records[0]
+		got := snapshot.Found[0].Record
 		switch {
-		case len(snapshot.Unreadable) > 0:
+		case snapshot.Found[0].Unreadable:
 			missing = append(missing, fmt.Sprintf("%v can't be decoded", address))
 		case got == nil && want.Expired(snapshot.Now):
 		case got == nil:

@@ -58,18 +58,22 @@ func (s *Store) read(ctx context.Context, do func(*view) error) error {
 }
 
 // Get implements store.Store.
-func (s *Store) Get(ctx context.Context, addresses []reservation.Address) (store.Snapshot, error) {
-	snapshot := store.Snapshot{Records: make([]*reservation.Record, len(addresses))}
+func (s *Store) Get(ctx context.Context, wanted []store.Wanted) (store.Snapshot, error) {
+	var snapshot store.Snapshot
 	err := s.read(ctx, func(v *view) error {
 		snapshot.Now = v.now
-		for i, address := range addresses {
-			rec, err := readRecord(v, recordKey(address))
-			if errors.Is(err, errUnreadable) {
-				snapshot.Unreadable = append(snapshot.Unreadable, i)
-			} else if err != nil {
+		for i, w := range wanted {
+			rec, err := readRecord(v, recordKey(w.Address))
+			found := store.Found{Index: i, Record: rec, Unreadable: errors.Is(err, errUnreadable)}
+			if err != nil && !found.Unreadable {
 				return err
 			}
-			snapshot.Records[i] = rec
+			if rec != nil {
+				found.Seen.Version = rec.Version
+			}
+			if rec == nil || found.Seen != w.Seen {
+				snapshot.Found = append(snapshot.Found, found)
+			}
 		}
 		return nil
 	})

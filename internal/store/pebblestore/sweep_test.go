@@ -115,8 +115,8 @@ func TestASweepKeepsWhatItCantDecode(t *testing.T) {
 	if swept := c.mustSweep(t, 100); deleted != 9 || swept.More {
 		t.Errorf("%d deleted, then %+v; want all but one, and an end", deleted, swept)
 	}
-	snapshot, err := c.Get(context.Background(), []reservation.Address{damaged})
-	if err != nil || len(snapshot.Unreadable) != 1 {
+	snapshot, err := c.Get(context.Background(), store.Want(damaged))
+	if err != nil || !snapshot.Found[0].Unreadable {
 		t.Errorf("the damaged record is gone: %+v, %v", snapshot, err)
 	}
 }

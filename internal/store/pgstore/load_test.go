@@ -182,9 +182,9 @@ func (l *load) verify() {
 
 func get(t testing.TB, s *Store, a reservation.Address) *reservation.Record {
 	t.Helper()
-	snapshot, err := s.Get(context.Background(), []reservation.Address{a})
+	snapshot, err := s.Get(context.Background(), store.Want(a))
 	if err != nil {
 		t.Fatalf("Get: %v", err)
 	}
-	return snapshot.Records[0]
+	return snapshot.Found[0].Record
 }

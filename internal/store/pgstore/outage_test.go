@@ -11,6 +11,7 @@ import (
 
 	"github.com/idemd/idemd/internal/pgtest"
 	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
 	"github.com/idemd/idemd/internal/store/storetest"
 )
 
@@ -116,7 +117,7 @@ func TestAFrozenDatabaseIsToldWithinTheCallersTime(t *testing.T) {
 		if outcome := s.Apply(ctx, []reservation.Command{storetest.Reserve(storetest.At("frozen"), i)})[0]; !unavailable(outcome) {
 			t.Errorf("a frozen database answered %T", outcome)
 		}
-		if _, err := s.Get(ctx, []reservation.Address{storetest.At("frozen")}); err == nil {
+		if _, err := s.Get(ctx, store.Want(storetest.At("frozen"))); err == nil {
 			t.Errorf("a frozen database answered Get")
 		}
 	})

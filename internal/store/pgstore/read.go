@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -44,26 +45,60 @@ func readingDamage[R any](ctx context.Context, s *Store, pool *pgxpool.Pool, rea
 }
 
 // Get implements store.Store. The clock is read first: see transaction.hold.
-func (s *Store) Get(ctx context.Context, asked []reservation.Address) (store.Snapshot, error) {
+func (s *Store) Get(ctx context.Context, wanted []store.Wanted) (store.Snapshot, error) {
+	var a addresses
+	versions, places := make([]int64, len(wanted)), make([]string, len(wanted))
+	for i, w := range wanted {
+		a.add(i, w.Address)
+		versions[i], places[i] = w.Seen.Version, tupleID(w.Seen.Place)
+	}
 	return reading(ctx, s, s.pool, func(ctx context.Context, conn *pgx.Conn) (store.Snapshot, error) {
-		snapshot := store.Snapshot{Records: make([]*reservation.Record, len(asked))}
-		var a addresses
-		for i, address := range asked {
-			a.add(i, address)
-		}
+		var snapshot store.Snapshot
 		batch := s.beginning()
 		batch.Queue(s.statements.clock).QueryRow(func(row pgx.Row) error { return row.Scan((*int64)(&snapshot.Now)) })
-		batch.Queue(s.statements.read, a.tenant, a.namespace, a.key).Query(func(rows pgx.Rows) error {
-			return scanFound(rows, func(i int, f found) {
-				snapshot.Records[i] = f.record
-				if f.damage != nil {
-					snapshot.Unreadable = append(snapshot.Unreadable, i)
-				}
-			})
+		batch.Queue(s.statements.changed, a.tenant, a.namespace, a.key, versions, places).Query(func(rows pgx.Rows) (err error) {
+			snapshot.Found, err = scanChanged(rows)
+			return err
 		})
 		batch.Queue("COMMIT")
 		return snapshot, conn.SendBatch(ctx, batch).Close()
 	})
+}
+
+// scanChanged reads the answer to a changed statement.
+func scanChanged(rows pgx.Rows) (all []store.Found, err error) {
+	var number int64
+	var exists bool
+	var place string
+	var r row
+	targets := append([]any{&number, &exists, &place}, r.targets()...)
+	for rows.Next() {
+		r = row{}
+		if err := rows.Scan(targets...); err != nil {
+			return nil, err
+		}
+		f := store.Found{Index: int(number - 1)}
+		if exists {
+			if f.Record, err = r.decode(); err != nil {
+				f.Record, f.Unreadable = nil, true
+			}
+			f.Seen = store.Seen{Version: r.version, Place: placeOf(place)}
+		}
+		all = append(all, f)
+	}
+	return all, rows.Err()
+}
+
+// A row's place in the table is a block and an offset in it: "(block,offset)" in SQL,
+// one number elsewhere. (0,0) is no row's.
+func tupleID(place uint64) string { return fmt.Sprintf("(%d,%d)", place>>16, place&0xffff) }
+
+func placeOf(tupleID string) uint64 {
+	var block, offset uint64
+	if _, err := fmt.Sscanf(tupleID, "(%d,%d)", &block, &offset); err != nil {
+		return 0
+	}
+	return block<<16 | offset
 }
 
 // List implements store.Store.

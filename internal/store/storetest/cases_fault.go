@@ -26,9 +26,10 @@ func faultCases() []Case {
 			if entries[1].Address != At("b") || entries[1].Record != nil {
 				r.Errorf("the damaged record is listed as %+v", entries[1])
 			}
-			snapshot, err := r.h.Store.Get(context.Background(), []reservation.Address{At("a"), At("b"), At("c")})
-			if err != nil || len(snapshot.Unreadable) != 1 || snapshot.Unreadable[0] != 1 {
-				r.Errorf("Get names %v as unreadable, error %v", snapshot.Unreadable, err)
+			for i, found := range r.read(store.Want(At("a"), At("b"), At("c"))...).Found {
+				if found.Unreadable != (i == 1) || (found.Record == nil) != (i == 1) {
+					r.Errorf("Get shows %+v at place %d", found, i)
+				}
 			}
 			r.h.Advance(Retention)
 			r.sweepAll()
@@ -50,7 +51,7 @@ func faultCases() []Case {
 			closed := r.h.Store
 			r.h.Reopen()
 			r.refused(closed.Apply(context.Background(), []reservation.Command{Reserve(At("k"), 2)})[0], reservation.StoreUnavailable)
-			if _, err := closed.Get(context.Background(), []reservation.Address{At("k")}); err == nil {
+			if _, err := closed.Get(context.Background(), store.Want(At("k"))); err == nil {
 				r.Errorf("Get answers")
 			}
 			if err := closed.Ping(context.Background()); err == nil {

@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/idemd/idemd/internal/reservation"
 	"github.com/idemd/idemd/internal/store"
@@ -14,17 +16,62 @@ func readCases() []Case {
 			r.one(Reserve(At("b"), 2))
 			r.one(Reserve(At("a"), 1))
 			r.h.Advance(Lease)
-			snapshot, err := r.h.Store.Get(context.Background(), []reservation.Address{At("b"), At("none"), At("a"), At("b")})
-			if err != nil {
-				r.Fatalf("Get: %v", err)
-			}
+			snapshot := r.read(store.Want(At("b"), At("none"), At("a"), At("b"))...)
 			equal(r, "clock", snapshot.Now, r.h.Now())
-			equal(r, "records", len(snapshot.Records), 4)
+			equal(r, "records", len(snapshot.Found), 4)
 			for i, owner := range []string{"caller-2", "", "caller-1", "caller-2"} {
-				if rec := snapshot.Records[i]; (rec == nil) != (owner == "") || rec != nil && rec.Owner != owner {
+				found := snapshot.Found[i]
+				equal(r, "index", found.Index, i)
+				if rec := found.Record; (rec == nil) != (owner == "") || rec != nil && rec.Owner != owner {
 					r.Errorf("record %d is %+v, want %q's", i, rec, owner)
 				}
 			}
+		}},
+		{Rule: "what is as it was last seen is not read again, and every change is", Run: func(r *run) {
+			a, quiet := At("changing"), At("quiet")
+			r.one(Reserve(quiet, 1))
+			seen := map[reservation.Address]store.Seen{quiet: r.read(store.Want(quiet)...).Found[0].Seen}
+			look := func(what string, changes bool) {
+				r.Helper()
+				snapshot := r.read(
+					store.Wanted{Address: quiet, Seen: seen[quiet]}, store.Wanted{Address: a, Seen: seen[a]},
+					store.Wanted{Address: At("none")}, store.Wanted{Address: quiet})
+				equal(r, "clock", snapshot.Now, r.h.Now())
+				want := []int{2, 3}
+				if changes {
+					want = []int{1, 2, 3}
+				}
+				var got []int
+				for _, found := range snapshot.Found {
+					got = append(got, found.Index)
+					if found.Index == 1 {
+						seen[a] = found.Seen
+					}
+				}
+				if !slices.Equal(got, want) {
+					r.Fatalf("after %s Get reads %v, want %v", what, got, want)
+				}
+			}
+			look("nothing", true)
+			for _, change := range []reservation.Command{
+				Reserve(a, 1), Extend(a, 1), Fail(a, 1, reservation.ToldRetryable, "no"), Reserve(a, 2), Complete(a, 2, "yes"),
+			} {
+				r.h.Advance(time.Second)
+				r.one(change)
+				look(fmt.Sprintf("%T", change), true)
+				look("a look", false)
+				if _, extends := change.(*reservation.Extend); extends {
+					r.h.Advance(Lease / 2)
+					look("time alone", false)
+				}
+			}
+			r.h.Advance(Retention)
+			look("its expiry, which is time alone", false)
+			r.sweepAll()
+			look("a sweep", true)
+			r.one(Reserve(a, 3))
+			look("a new life", true)
+			look("a look", false)
 		}},
 		{Rule: "a list has pages in the order of addresses and stays within its tenant", Run: func(r *run) {
 			var want []reservation.Address

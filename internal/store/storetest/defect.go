@@ -41,6 +41,8 @@ const (
 	LosesExtensions    Defect = "answers extensions without storing them"
 	RepinsPolicy       Defect = "takes the policy version of the latest attempt"
 	WaitsForRivals     Defect = "waits for a rival with the whole batch"
+	HidesChanges       Defect = "takes whatever was seen once for unchanged"
+	ShowsUnchanged     Defect = "reads what has not changed again and again"
 )
 
 // Defects lists all of them.
@@ -50,8 +52,19 @@ func Defects() []Defect {
 		JoinsAddresses, ClockBeforeLock, DropsSecond, ReversesBatch, ForgetsFingerprint, SweepsOpen,
 		SweepsEarly, NeverSweeps, LosesHistory, LosesSpent, LosesCheckpoint, CutsBodies, LeaseInMillis,
 		ReusesFence, ListMixesTenants, IgnoresContext, ReadsBeforeLock,
-		StoresRefusals, LosesExtensions, RepinsPolicy, WaitsForRivals,
+		StoresRefusals, LosesExtensions, RepinsPolicy, WaitsForRivals, HidesChanges, ShowsUnchanged,
 	}
+}
+
+// hides tells whether Get leaves a record out.
+func (d Defect) hides(seen, is store.Seen) bool {
+	switch d {
+	case HidesChanges:
+		return seen != store.Seen{}
+	case ShowsUnchanged:
+		return false
+	}
+	return seen == is && is != store.Seen{}
 }
 
 // address is where the record of an address is kept.

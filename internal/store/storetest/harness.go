@@ -28,6 +28,8 @@ type Harness struct {
 	Damage func(reservation.Address)
 
 	now reservation.Time
+	// seen is what a script read last.
+	seen map[reservation.Address]store.Seen
 }
 
 // Open makes a fresh store; it is closed when the test ends.

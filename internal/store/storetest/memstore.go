@@ -98,12 +98,18 @@ func (s *MemStore) applyGroup(group store.Group, commands []reservation.Command,
 }
 
 // Get implements store.Store.
-func (s *MemStore) Get(_ context.Context, addresses []reservation.Address) (store.Snapshot, error) {
+func (s *MemStore) Get(_ context.Context, wanted []store.Wanted) (store.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snapshot := store.Snapshot{Now: s.now}
-	for _, address := range addresses {
-		snapshot.Records = append(snapshot.Records, s.records[s.defect.address(address)])
+	for i, w := range wanted {
+		found := store.Found{Index: i, Record: s.records[s.defect.address(w.Address)]}
+		if found.Record != nil {
+			found.Seen.Version = found.Record.Version
+		}
+		if !s.defect.hides(w.Seen, found.Seen) {
+			snapshot.Found = append(snapshot.Found, found)
+		}
 	}
 	return snapshot, nil
 }

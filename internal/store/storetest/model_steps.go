@@ -22,6 +22,7 @@ func (g *group) do(s step) {
 		same(g, "sweep", func(r *run) int { return r.sweepBy(s.limit) })
 	case actRead:
 		g.read()
+		g.reread()
 	case actList:
 		g.list(s)
 	case actReopen:
@@ -75,12 +76,50 @@ func (g *group) read() {
 		addresses[i] = placeOf(g.tenant, i)
 	}
 	same(g, "get", func(r *run) store.Snapshot {
-		snapshot, err := r.h.Store.Get(context.Background(), addresses)
-		if err != nil {
-			r.Fatalf("Get: %v", err)
+		snapshot := r.read(store.Want(addresses...)...)
+		for i := range snapshot.Found {
+			snapshot.Found[i].Seen.Place = 0 // a store's own business
 		}
 		return snapshot
 	})
+}
+
+// reread checks that what a store leaves out, because it is as it was last seen, is
+// so; and that it leaves it out. What the marks are is the store's own business.
+func (g *group) reread() {
+	g.t.Helper()
+	g.each(func(h *Harness) {
+		r := &run{T: g.t, h: h}
+		wanted := make([]store.Wanted, places)
+		for i := range wanted {
+			wanted[i].Address = placeOf(g.tenant, i)
+			wanted[i].Seen = h.seen[wanted[i].Address]
+		}
+		changed := make(map[int]bool)
+		for _, found := range r.read(wanted...).Found {
+			changed[found.Index] = true
+		}
+		h.seen = make(map[reservation.Address]store.Seen)
+		for i, found := range r.read(store.Want(addressesOf(wanted)...)...).Found {
+			address := wanted[i].Address
+			if h.seen[address] = found.Seen; found.Seen.Version != wanted[i].Seen.Version && !changed[i] {
+				r.Fatalf("reread: %v has changed from %+v to %+v and was left out", address, wanted[i].Seen, found.Seen)
+			}
+			wanted[i].Seen = found.Seen
+		}
+		for _, found := range r.read(wanted...).Found {
+			if found.Record != nil {
+				r.Fatalf("reread: %v has not changed and was read again", wanted[found.Index].Address)
+			}
+		}
+	})
+}
+
+func addressesOf(wanted []store.Wanted) (addresses []reservation.Address) {
+	for _, w := range wanted {
+		addresses = append(addresses, w.Address)
+	}
+	return addresses
 }
 
 // list compares the pages of each tenant's records, and what is counted.

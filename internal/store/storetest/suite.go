@@ -144,11 +144,17 @@ func (r *run) refused(outcome reservation.Outcome, reason reservation.Reason) {
 // get reads one stored record.
 func (r *run) get(address reservation.Address) *reservation.Record {
 	r.Helper()
-	snapshot, err := r.h.Store.Get(context.Background(), []reservation.Address{address})
+	return r.read(store.Want(address)...).Found[0].Record
+}
+
+// read is Get.
+func (r *run) read(wanted ...store.Wanted) store.Snapshot {
+	r.Helper()
+	snapshot, err := r.h.Store.Get(context.Background(), wanted)
 	if err != nil {
 		r.Fatalf("Get: %v", err)
 	}
-	return snapshot.Records[0]
+	return snapshot
 }
 
 func (r *run) sweep(limit int) store.Swept {
