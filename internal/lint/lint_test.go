@@ -46,11 +46,13 @@ func floors() map[string][]string {
 
 		"cmd/idemd": {"internal/daemon", "gen/idemd/v1"},
 
+		"clients/go/idem": {"gen/idemd/v1"},
+
 		"examples/charge/child": {},
 
 		"e2e/fault":   {},
 		"e2e/harness": {"e2e/fault", "examples/charge/child", "internal/pgtest"},
-		"e2e":         {"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "gen/idemd/v1"},
+		"e2e":         {"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "clients/go/idem", "gen/idemd/v1"},
 	}
 }
 
@@ -63,7 +65,7 @@ func owners() map[string][]string {
 		"github.com/cockroachdb/pebble": {"internal/store/pebblestore"},
 		"github.com/jackc/pgx":          {"internal/store/pgstore"},
 		"github.com/pressly/goose":      {"internal/store/pgstore"},
-		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e"},
+		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e", "clients/go"},
 		"github.com/alecthomas/kong":    {"cmd/idemd"},
 	}
 }
@@ -85,7 +87,7 @@ type source struct {
 func sources(t *testing.T) []source {
 	t.Helper()
 	var all []source
-	for _, dir := range []string{"internal", "cmd", "e2e", "examples"} {
+	for _, dir := range []string{"internal", "cmd", "clients", "e2e", "examples"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
 				return err

@@ -1,0 +1,61 @@
+package idem
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+)
+
+// Grant is the right to execute one attempt of an operation.
+type Grant struct {
+	Tenant, Namespace, Key string
+	// Attempt is 1, 2, ...
+	Attempt int32
+	// Fence grows with every attempt: tables and calls that check it refuse a smaller
+	// one than they have seen.
+	Fence int64
+	// Takeover: the attempt before lapsed, and may have left something half done.
+	Takeover bool
+	// LastCheckpoint is the progress of earlier attempts; empty if there is none.
+	LastCheckpoint []byte
+	// PolicyVersion is the one that the first attempt pinned: go by it.
+	PolicyVersion string
+	// LastFailure is what the last failed attempt told; nil if none did.
+	LastFailure *Result
+
+	keeper *keeper
+}
+
+// Checkpoint stores progress for the next attempt to go on from: at most
+// MaxCheckpointBytes; empty clears it. It renews the lease. It is repeated while the
+// daemon is unavailable, until ctx ends.
+func (g *Grant) Checkpoint(ctx context.Context, data []byte) error {
+	if err := g.keeper.checkpoint(ctx, data); err != nil {
+		return err
+	}
+	return nil
+}
+
+// DeriveKey makes an idempotency key for a call that the operation itself makes
+// downstream, named by the label: a UUID, the same on every attempt, made of tenant,
+// namespace, key and label only.
+func (g *Grant) DeriveKey(label string) string {
+	return deriveKey(Address{g.Tenant, g.Namespace, g.Key}, label)
+}
+
+// deriveKey is a UUIDv8 (RFC 9562) of the SHA-256 of the parts, each behind its length.
+func deriveKey(a Address, label string) string {
+	if a.Namespace == "" {
+		a.Namespace = "default"
+	}
+	hash := sha256.New()
+	for _, part := range []string{"idemd-derive-v1", a.Tenant, a.Namespace, a.Key, label} {
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		hash.Write([]byte(part))
+	}
+	id := hash.Sum(nil)[:16]
+	id[6] = id[6]&0x0f | 0x80 // version 8
+	id[8] = id[8]&0x3f | 0x80 // variant 10
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:16])
+}

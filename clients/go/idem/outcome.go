@@ -1,0 +1,118 @@
+package idem
+
+import (
+	"time"
+	"unicode/utf8"
+
+	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+)
+
+// maxErrorTextBytes is how much of a final error's text is stored.
+const maxErrorTextBytes = 4 << 10
+
+// Answer is what a finished operation is answered with.
+type Answer struct {
+	// Result is what the function returned, or what is replayed: byte for byte, unless
+	// it was too large to be kept. Never nil.
+	Result *Result
+	// Replayed: an earlier call had finished it, this one has executed nothing.
+	Replayed bool
+	// Attempt is the one that finished it.
+	Attempt int32
+	// Fence is that of this call's attempt; 0 on a replay.
+	Fence int64
+	// ReservedAt and FinishedAt are the daemon's times, of a replay; else zero.
+	ReservedAt, FinishedAt time.Time
+	// ExpiresAt is until when it is replayed; zero where it is not recorded.
+	ExpiresAt time.Time
+	// PolicyVersion is the one that it ran under.
+	PolicyVersion string
+	// Unrecorded is set if it is done and the result is real, but the daemon could not
+	// be told (yet): a repetition may hear UNRESOLVED, or under Transactional run again
+	// under a higher fence. It can be told in the background, for 2 minutes.
+	Unrecorded error
+}
+
+// declared is an error of which the function said what it means.
+type declared struct {
+	kind idemdv1.FailureKind
+	err  error
+}
+
+// Error implements error.
+func (d *declared) Error() string { return d.err.Error() }
+
+// Unwrap implements errors.Is.
+func (d *declared) Unwrap() error { return d.err }
+
+// NotExecuted declares that the effect has certainly not happened: it may be tried
+// again. NotExecuted(nil) is nil.
+func NotExecuted(err error) error { return declare(idemdv1.FailureKind_FAILURE_KIND_RETRYABLE, err) }
+
+// Final declares that the effect was refused for good: every later caller is told so,
+// with the result that the function returned, or else the error's text (its first
+// 4 KiB). Final(nil) is nil.
+func Final(err error) error { return declare(idemdv1.FailureKind_FAILURE_KIND_FINAL, err) }
+
+// Unknown declares that the effect may have happened. Unknown(nil) is nil.
+func Unknown(err error) error { return declare(idemdv1.FailureKind_FAILURE_KIND_UNKNOWN, err) }
+
+func declare(kind idemdv1.FailureKind, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &declared{kind: kind, err: err}
+}
+
+// outcome is how an attempt ended, as the daemon is told.
+type outcome struct {
+	// failed is unspecified where the effect was done.
+	failed idemdv1.FailureKind
+	result *Result
+}
+
+// outcomeOf says what the function's ending means in a mode.
+func outcomeOf(mode Mode, result *Result, err error) outcome {
+	if err == nil {
+		return outcome{result: result}
+	}
+	said := declarationIn(err)
+	switch {
+	case said != nil:
+		if said.kind == idemdv1.FailureKind_FAILURE_KIND_FINAL && result == nil {
+			result = textResult(err.Error())
+		}
+		return outcome{failed: said.kind, result: result}
+	case mode == Transactional:
+		return outcome{failed: idemdv1.FailureKind_FAILURE_KIND_RETRYABLE, result: result}
+	}
+	return outcome{failed: idemdv1.FailureKind_FAILURE_KIND_UNKNOWN, result: result}
+}
+
+// declarationIn finds what the function declared. Errors of a Do within it end the
+// search: what they hold was declared about another operation.
+func declarationIn(err error) *declared {
+	switch e := err.(type) { //nolint:errorlint // it walks the chain itself
+	case *declared:
+		return e
+	case *FinalError, *NotExecutedError, *UnresolvedError, *InProgressError:
+		return nil
+	case interface{ Unwrap() error }:
+		return declarationIn(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			if said := declarationIn(one); said != nil {
+				return said
+			}
+		}
+	}
+	return nil
+}
+
+func textResult(text string) *Result {
+	text = text[:min(len(text), maxErrorTextBytes)]
+	for text != "" && !utf8.ValidString(text) && len(text) > maxErrorTextBytes-utf8.UTFMax {
+		text = text[:len(text)-1] // a character that was cut in two
+	}
+	return &Result{ContentType: "text/plain; charset=utf-8", Body: []byte(text)}
+}

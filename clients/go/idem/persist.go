@@ -1,0 +1,77 @@
+package idem
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+const (
+	// callTimeout is when one call, beyond what it asked to be held, counts as lost.
+	callTimeout = 5 * time.Second
+
+	// forever is the patience of what its context alone bounds.
+	forever = time.Duration(1<<63 - 1)
+
+	firstPause = 50 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
+// persist makes a call until it is answered: again, with growing pauses, while the
+// daemon is unavailable or silent, until ctx ends or it has been so for as long as the
+// patience lasts.
+func persist(ctx context.Context, patience, timeout time.Duration, call func(context.Context) error) *Error {
+	var failing time.Time
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		one, cancel := context.WithTimeout(ctx, timeout)
+		err := errorOf(call(one))
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil && err.Reason == "" {
+			return endedBy(ctx, nil)
+		}
+		if !err.transient() {
+			return err
+		}
+		if failing.IsZero() {
+			failing = time.Now() // not before: a call that was held is no failure
+		}
+		delay := jittered(max(pause, err.RetryAfter))
+		if time.Since(failing)+delay > patience {
+			return err
+		}
+		if !sleep(ctx, delay) {
+			return endedBy(ctx, err)
+		}
+	}
+}
+
+// transient: the same call can have another answer soon.
+func (e *Error) transient() bool {
+	return e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
+}
+
+// decided: the daemon has looked, and the call has changed nothing.
+func (e *Error) decided() bool {
+	return e.Reason != "" && (e.Code == codes.InvalidArgument || e.Code == codes.FailedPrecondition)
+}
+
+// jittered lengthens a pause by up to a quarter: never earlier than asked for, and not
+// all at once.
+func jittered(d time.Duration) time.Duration { return d + rand.N(d/4+1) }
+
+// sleep is false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,95 @@
+package idem
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+)
+
+// maxSpent bounds how many tokens one Do makes for one decision.
+const maxSpent = 4
+
+// reserve asks until the answer is another one than "in progress", or the time is over.
+// Every repetition carries the same token, for one of them may have been granted.
+func (g *guard) reserve(ctx context.Context) (*idemdv1.ReserveResponse, error) {
+	spent := 0
+	for {
+		response, err := g.ask(ctx)
+		switch {
+		case err != nil && err.Reason == TokenSpent && spent < maxSpent:
+			spent++
+			g.request.OwnerToken = NewToken()
+		case err != nil:
+			if err.ended != nil && g.pending != nil {
+				g.pending.Err = err
+				return nil, g.pending
+			}
+			return nil, err
+		case response.GetInProgress() == nil:
+			return response, nil
+		default:
+			if err := g.pause(ctx, response.GetInProgress()); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// ask sends one Reserve, which the daemon holds as long as the operation may wait.
+func (g *guard) ask(ctx context.Context) (*idemdv1.ReserveResponse, *Error) {
+	if err := g.tooLate(ctx); err != nil {
+		return nil, err
+	}
+	var response *idemdv1.ReserveResponse
+	wait := g.rest()
+	err := persist(ctx, g.c.options.Patience, wait+callTimeout, func(ctx context.Context) (err error) {
+		g.request.Wait = durationpb.New(g.rest())
+		g.sent = time.Now()
+		if response, err = g.c.service.Reserve(ctx, g.request); err != nil && !errorOf(err).decided() {
+			g.doubt = true
+		}
+		return err
+	})
+	if response.GetOwned() != nil || response.GetReplay() != nil {
+		g.doubt = false // it is ours, or can't be granted any more
+	}
+	return response, err
+}
+
+// rest is how long the daemon may hold a call.
+func (g *guard) rest() time.Duration { return min(max(time.Until(g.waitUntil), 0), maxWait) }
+
+// tooLate: nothing is reserved for an effect that there is no time for.
+func (g *guard) tooLate(ctx context.Context) *Error {
+	if ctx.Err() != nil {
+		return endedBy(ctx, nil)
+	}
+	least := g.op.minRemaining()
+	if deadline, has := ctx.Deadline(); has && time.Until(deadline) < least {
+		return &Error{
+			Code: codes.DeadlineExceeded, Message: fmt.Sprintf("less than %v is left: nothing was reserved", least),
+			ended: context.DeadlineExceeded,
+		}
+	}
+	return nil
+}
+
+// pause waits until it is worth asking again; it is an error if that is too late.
+func (g *guard) pause(ctx context.Context, p *idemdv1.InProgress) error {
+	hint, left := p.GetRetryAfter().AsDuration(), time.Until(g.waitUntil)
+	g.pending = &InProgressError{Attempt: p.GetAttempt(), Owner: p.GetOwner(), RetryAfter: hint}
+	scheduled := p.GetState() == idemdv1.State_STATE_FAILED_RETRYABLE
+	if left <= 0 || scheduled && hint > left {
+		return g.pending
+	}
+	if !sleep(ctx, min(jittered(max(hint, firstPause)), left)) {
+		g.pending.Err = endedBy(ctx, nil)
+		return g.pending
+	}
+	return nil
+}
