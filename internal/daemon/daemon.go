@@ -103,6 +103,7 @@ func (d *daemon) build() (err error) {
 	if err != nil {
 		return err
 	}
+	d.metrics.registerWaiting(d.engine.Waiting)
 	d.readiness = newReadiness(d.store, d.config.Logger)
 	d.grpc = grpcserver.New(grpcserver.Options{
 		Engine: d.engine, Health: d.readiness.health, Metrics: d.metrics.grpc, Logger: d.config.Logger,

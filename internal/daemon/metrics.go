@@ -21,6 +21,8 @@ type metrics struct {
 	decisions    *prometheus.CounterVec
 	batchSize    prometheus.Histogram
 	applySeconds prometheus.Histogram
+	pollSeconds  prometheus.Histogram
+	polled       prometheus.Counter
 	swept        prometheus.Counter
 	sweepErrors  prometheus.Counter
 	sweepLag     prometheus.Gauge
@@ -40,6 +42,13 @@ func newMetrics(insecure bool) *metrics {
 		applySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "idemd_store_apply_seconds", Help: "Time to apply one batch, in seconds, its sync or commit included.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
+		pollSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "idemd_wait_poll_seconds", Help: "Time of one read of the store for calls that wait, in seconds.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
+		polled: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "idemd_wait_polled_total", Help: "Reservations looked at for calls that wait.",
 		}),
 		swept: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "idemd_swept_total", Help: "Expired records deleted.",
@@ -61,7 +70,7 @@ func newMetrics(insecure bool) *metrics {
 	})
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.grpc, m.decisions, m.batchSize, m.applySeconds, m.swept, m.sweepErrors, m.sweepLag, unauthenticated,
+		m.grpc, m.decisions, m.batchSize, m.applySeconds, m.pollSeconds, m.polled, m.swept, m.sweepErrors, m.sweepLag, unauthenticated,
 	)
 	return m
 }
@@ -75,7 +84,18 @@ func (m *metrics) hooks() engine.Hooks {
 		Decided: func(_ reservation.Address, outcome reservation.Outcome) {
 			m.decisions.WithLabelValues(decisionName(outcome)).Inc()
 		},
+		Polled: func(addresses int, took time.Duration) {
+			m.polled.Add(float64(addresses))
+			m.pollSeconds.Observe(took.Seconds())
+		},
 	}
+}
+
+// registerWaiting shows how many calls wait.
+func (m *metrics) registerWaiting(waiting func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "idemd_waiters", Help: "Calls that wait for others to finish.",
+	}, func() float64 { return float64(waiting()) }))
 }
 
 // decisionName is bounded: kinds of outcomes, and reasons.

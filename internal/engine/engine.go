@@ -34,12 +34,16 @@ type Hooks struct {
 	Applied func(commands int, took time.Duration)
 	// Decided is called for each command that was answered.
 	Decided func(address reservation.Address, outcome reservation.Outcome)
+	// Polled is called for each read that waiting calls cost the store, with the
+	// addresses it was about and the time it took.
+	Polled func(addresses int, took time.Duration)
 }
 
 // Engine answers calls. It is safe for use by many goroutines.
 type Engine struct {
 	policies Policies
 	queue    *queue
+	waiters  *waiters
 	hooks    Hooks
 	jitter   func() float64
 }
@@ -62,10 +66,11 @@ func New(o Options) (*Engine, error) {
 		o.Jitter = rand.Float64
 	}
 	e := &Engine{policies: o.Policies, queue: newQueue(), hooks: o.Hooks, jitter: o.Jitter}
+	e.waiters = newWaiters(o.Store, e.do, o.Hooks.Polled)
 	for i := range o.Writers + 1 {
 		w := &writer{
 			store: o.Store, queue: e.queue, take: e.queue.take,
-			timeout: o.ApplyTimeout, heldTimeout: o.HeldTimeout, applied: o.Hooks.Applied,
+			timeout: o.ApplyTimeout, heldTimeout: o.HeldTimeout, applied: o.Hooks.Applied, changed: e.waiters.changed,
 		}
 		if i == o.Writers {
 			w.take = e.queue.takeHeld
@@ -82,6 +87,35 @@ func New(o Options) (*Engine, error) {
 // context's error where the caller gave up: then the command may still be done.
 func (e *Engine) Do(ctx context.Context, command reservation.Command) (reservation.Outcome, error) {
 	outcome, err := e.do(ctx, command)
+	return e.answer(command, outcome, err)
+}
+
+// Await is Do for a Reserve or a Lookup that would rather wait than hear that somebody
+// is on it: a Reserve until it is granted or answered by what is stored, a Lookup until
+// the operation has finished or is unresolved. When wait is over, or a little before
+// ctx's deadline, it is answered like Do. Of many that wait for one address, one is
+// granted the next attempt, in the order in which they came; one whose ctx has ended
+// never is.
+//
+// Besides the errors of Do: OVERLOADED where too many wait already, DRAINING when the
+// engine ends, STORE_UNAVAILABLE where the store can't tell how things stand.
+func (e *Engine) Await(ctx context.Context, command reservation.Command, wait time.Duration) (reservation.Outcome, error) {
+	if err := reservation.CheckWait(wait); err != nil {
+		return nil, err
+	}
+	until := waitUntil(ctx, time.Now(), wait)
+	outcome, err := e.do(ctx, command)
+	if err == nil && undecided(outcome) && time.Now().Before(until) {
+		outcome, err = e.waiters.wait(ctx, command, outcome, until)
+	}
+	return e.answer(command, outcome, err)
+}
+
+// Waiting is how many calls wait for others to finish.
+func (e *Engine) Waiting() int { return e.waiters.waiting() }
+
+// answer is what the caller hears.
+func (e *Engine) answer(command reservation.Command, outcome reservation.Outcome, err error) (reservation.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +124,11 @@ func (e *Engine) Do(ctx context.Context, command reservation.Command) (reservati
 	}
 	switch o := outcome.(type) {
 	case *reservation.Error:
+		if o.RetryAfter > 0 {
+			refusal := *o // it may be other callers' as well
+			refusal.RetryAfter += time.Duration(float64(o.RetryAfter) * (e.jitter() - 0.5))
+			return nil, &refusal
+		}
 		return nil, o
 	case *reservation.InProgress:
 		o.RetryAfter = e.spread(o)
@@ -130,12 +169,16 @@ func (e *Engine) spread(o *reservation.InProgress) time.Duration {
 	return o.RetryAfter - time.Duration(quarter*e.jitter())
 }
 
-// Drain refuses new calls with DRAINING and waits until those under way are
-// answered or ctx ends.
-func (e *Engine) Drain(ctx context.Context) error { return e.queue.drain(ctx) }
+// Drain refuses new calls with DRAINING, ends those that wait for others with the
+// same, and waits until those under way are answered or ctx ends.
+func (e *Engine) Drain(ctx context.Context) error {
+	e.waiters.drain()
+	return e.queue.drain(ctx)
+}
 
 // Close drains without a bound and ends the engine's goroutines.
 func (e *Engine) Close() {
-	_ = e.queue.drain(context.Background())
+	_ = e.Drain(context.Background())
+	e.waiters.close()
 	e.queue.close()
 }

@@ -87,10 +87,7 @@ func (q *queue) add(c *call) *reservation.Error {
 	defer q.mu.Unlock()
 	switch {
 	case q.draining:
-		return &reservation.Error{
-			Reason: reservation.Draining, RetryAfter: drainRetry,
-			Message: "this daemon is shutting down; retry with the same owner token, at another one",
-		}
+		return draining()
 	case q.pending >= maxQueued || q.size+c.size > maxQueuedBytes:
 		return &reservation.Error{
 			Reason: reservation.Overloaded, RetryAfter: overloadRetry,
@@ -102,6 +99,13 @@ func (q *queue) add(c *call) *reservation.Error {
 	q.waiting = append(q.waiting, c)
 	q.arrived.Signal()
 	return nil
+}
+
+func draining() *reservation.Error {
+	return &reservation.Error{
+		Reason: reservation.Draining, RetryAfter: drainRetry,
+		Message: "this daemon is shutting down; retry with the same owner token, at another one",
+	}
 }
 
 // again queues a call whose address a rival held, after a pause that grows.

@@ -15,6 +15,8 @@ type writer struct {
 	take                 func() []*call
 	timeout, heldTimeout time.Duration
 	applied              func(commands int, took time.Duration)
+	// changed is told what the outcomes changed.
+	changed func(calls []*call)
 }
 
 func (w *writer) run() {
@@ -75,4 +77,5 @@ func (w *writer) answer(calls []*call, outcomes []reservation.Outcome) {
 		size += c.size
 	}
 	w.queue.answered(answered, size)
+	w.changed(calls)
 }

@@ -21,8 +21,18 @@ type idempotency struct {
 }
 
 // run has the engine run a command and expects one kind of outcome.
-func run[O reservation.Outcome](ctx context.Context, e *engine.Engine, command reservation.Command) (answer O, err error) {
+func run[O reservation.Outcome](ctx context.Context, e *engine.Engine, command reservation.Command) (O, error) {
 	outcome, err := e.Do(ctx, command)
+	return expect[O](command, outcome, err)
+}
+
+// await is run for a command that may wait.
+func await[O reservation.Outcome](ctx context.Context, e *engine.Engine, command reservation.Command, wait *durationpb.Duration) (O, error) {
+	outcome, err := e.Await(ctx, command, orZero(wait))
+	return expect[O](command, outcome, err)
+}
+
+func expect[O reservation.Outcome](command reservation.Command, outcome reservation.Outcome, err error) (answer O, _ error) {
 	if err != nil {
 		return answer, statusOf(err)
 	}
@@ -33,20 +43,9 @@ func run[O reservation.Outcome](ctx context.Context, e *engine.Engine, command r
 	return answer, nil
 }
 
-// checkWait refuses a wait out of range. Until waiting is built, calls answer at once.
-func checkWait(wait *durationpb.Duration) error {
-	if err := reservation.CheckWait(orZero(wait)); err != nil {
-		return statusOf(err)
-	}
-	return nil
-}
-
 // Reserve implements idemdv1.IdempotencyServiceServer.
 func (s *idempotency) Reserve(ctx context.Context, r *idemdv1.ReserveRequest) (*idemdv1.ReserveResponse, error) {
-	if err := checkWait(r.GetWait()); err != nil {
-		return nil, err
-	}
-	outcome, err := run[reservation.Outcome](ctx, s.engine, reserveOf(r))
+	outcome, err := await[reservation.Outcome](ctx, s.engine, reserveOf(r), r.GetWait())
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +83,8 @@ func (s *idempotency) Fail(ctx context.Context, r *idemdv1.FailRequest) (*idemdv
 
 // Lookup implements idemdv1.IdempotencyServiceServer.
 func (s *idempotency) Lookup(ctx context.Context, r *idemdv1.LookupRequest) (*idemdv1.LookupResponse, error) {
-	if err := checkWait(r.GetWait()); err != nil {
-		return nil, err
-	}
 	command := &reservation.Lookup{Address: addressOf(r)}
-	found, err := run[*reservation.Found](ctx, s.engine, command)
+	found, err := await[*reservation.Found](ctx, s.engine, command, r.GetWait())
 	if err != nil {
 		return nil, err
 	}

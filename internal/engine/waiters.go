@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
+)
+
+// waiters are all calls that wait, in rooms. One goroutine reads the rooms' records, many
+// at a time, and tells the waiters: an answer from what is stored needs no write, so that
+// ten thousand of them cost one read. Where the next attempt can be granted, one waiter at
+// a time asks for it, through the queue like any other call.
+type waiters struct {
+	store  store.Store
+	ask    func(context.Context, reservation.Command) (reservation.Outcome, error)
+	polled func(addresses int, took time.Duration) // may be nil
+
+	mu     sync.Mutex
+	rooms  map[reservation.Address]*room
+	agenda agenda
+	count  int
+	reads  uint64 // how many have begun
+	// blindSince is when the store stopped telling how things stand; zero = it tells.
+	blindSince time.Time
+	// restUntil is how long nothing is read after a read that failed.
+	restUntil time.Time
+
+	// open is the number of rooms, for who does not hold mu.
+	open atomic.Int64
+	// news are addresses whose records this engine has changed.
+	newsMu sync.Mutex
+	news   []reservation.Address
+
+	wake   chan struct{} // the agenda's beginning or news have changed
+	ended  chan struct{} // closed by drain
+	drains sync.Once
+	closed chan struct{}
+	tasks  sync.WaitGroup
+}
+
+func newWaiters(s store.Store, ask func(context.Context, reservation.Command) (reservation.Outcome, error), polled func(int, time.Duration)) *waiters {
+	w := &waiters{
+		store: s, ask: ask, polled: polled, rooms: make(map[reservation.Address]*room),
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), closed: make(chan struct{}),
+	}
+	w.tasks.Go(w.poll)
+	return w
+}
+
+func (w *waiters) waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.count
+}
+
+// join lets a waiter into the room of its address.
+func (w *waiters) join(me *waiter) *reservation.Error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count >= maxWaiters {
+		return &reservation.Error{
+			Reason: reservation.Overloaded, RetryAfter: overloadRetry,
+			Message: "too many calls are waiting for others to finish (at most 20000); ask again later, or without wait",
+		}
+	}
+	w.count++
+	address := me.command.Target()
+	r := w.rooms[address]
+	if r == nil {
+		now := time.Now()
+		r = &room{address: address, since: now, every: minPoll, place: -1}
+		w.rooms[address] = r
+		w.agenda.set(r, now.Add(minPoll))
+		w.open.Add(1)
+		w.rouse()
+	}
+	r.seen = store.Seen{} // what is known was told to others, before this one came
+	me.room, me.after = r, w.reads
+	me.place = r.waiters.PushBack(me)
+	return nil
+}
+
+// leave takes a waiter out of its room, and returns the answer that was on its way.
+func (w *waiters) leave(me *waiter) (answer reservation.Outcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.passOn(me)
+	w.remove(me)
+	select {
+	case said := <-me.told:
+		return said.answer
+	default:
+		return nil
+	}
+}
+
+// turnIsOver notes that a waiter has asked for the next attempt and must go on waiting.
+func (w *waiters) turnIsOver(me *waiter, outcome reservation.Outcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	me.last = outcome
+	w.passOn(me)
+}
+
+// passOn lets the next waiter have its turn, if it was this one's. Call it with mu held.
+func (w *waiters) passOn(me *waiter) {
+	if r := me.room; r.turn == me {
+		r.turn = nil
+		w.readSoon(r)
+	}
+}
+
+// remove takes a waiter out of its room. Call it with mu held.
+func (w *waiters) remove(me *waiter) {
+	if me.place == nil {
+		return
+	}
+	r := me.room
+	r.waiters.Remove(me.place)
+	me.place = nil
+	w.count--
+	if r.waiters.Len() > 0 {
+		return
+	}
+	delete(w.rooms, r.address)
+	w.open.Add(-1)
+	if r.place >= 0 {
+		heap.Remove(&w.agenda, r.place)
+	}
+}
+
+// readSoon has a room read at once, and in full. Call it with mu held.
+func (w *waiters) readSoon(r *room) {
+	r.seen = store.Seen{}
+	if r.place >= 0 {
+		w.agenda.set(r, time.Now())
+		w.rouse()
+		return
+	}
+	r.again = true // it is being read: what is read may be older than what happened
+}
+
+// rouse has the goroutine look at the agenda again.
+func (w *waiters) rouse() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// changed hears of what this engine has applied, so that its own waiters need not wait
+// for the next read. It must not block the writers.
+func (w *waiters) changed(calls []*call) {
+	if w.open.Load() == 0 {
+		return
+	}
+	w.newsMu.Lock()
+	for _, c := range calls {
+		if len(w.news) < maxNews && settles(c.outcome) {
+			w.news = append(w.news, c.command.Target())
+		}
+	}
+	w.newsMu.Unlock()
+	w.rouse()
+}
+
+// maxNews bounds what is kept while the store does not answer. What is dropped is found
+// by the next read of its room.
+const maxNews = 1 << 16
+
+// settles tells whether an outcome changed what those who wait are answered.
+func settles(outcome reservation.Outcome) bool {
+	switch o := outcome.(type) {
+	case *reservation.Recorded:
+		return !o.Repeated
+	case *reservation.Owned:
+		return !o.Repeated
+	}
+	return false
+}
+
+// drain ends all waiting, for good.
+func (w *waiters) drain() { w.drains.Do(func() { close(w.ended) }) }
+
+// close ends the goroutine. Call it after drain.
+func (w *waiters) close() {
+	close(w.closed)
+	w.tasks.Wait()
+}
