@@ -11,7 +11,7 @@ export PATH := $(TOOLS):$(PATH)
 # same, and say so.
 RACE := $(shell scripts/race-flag)
 
-.PHONY: help build generate generated lint check test fuzz bench demo clean
+.PHONY: help build generate generated lint check test fuzz bench demo torture clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,8 +58,15 @@ bench: ## Measure idemd beside echo and plain SQL; writes docs/performance.md's 
 	scripts/need-postgres
 	cd bench && go run . -out ../docs/performance.json
 
-demo: ## Show one charge: granted once, killed with -9 in the middle, replayed.
-	scripts/demo
+demo: build ## Show one charge: fifty clients, half of them hang up, idemd is killed with -9.
+	cd examples/charge && go run . --idemd $(CURDIR)/bin/idemd
+
+N ?= 100000
+torture: build ## Charge N=100000 orders through every fault, on both stores, and check the ledger.
+	scripts/need-postgres
+	go build -o bin/charge ./examples/charge
+	bin/charge --torture $(N) --idemd bin/idemd
+	go run ./e2e/cmd/withpostgres bin/charge --torture $(N) --idemd bin/idemd --store postgres --postgres {dsn}
 
 clean: ## Remove what was built.
 	rm -rf bin .cache

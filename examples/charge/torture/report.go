@@ -1,0 +1,55 @@
+package torture
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// mostViolations bounds how many histories are printed.
+const mostViolations = 10
+
+// report prints what happened, and fails if a rule was broken.
+func (w *world) report(worked time.Duration) error {
+	var charged, declined, open, violated int
+	causes, shown := map[string]int{}, 0
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w.config.Out, format+"\n", args...) }
+	for _, o := range w.operations {
+		violations, cause := w.verify(o)
+		if len(violations) > 0 {
+			if violated++; violated <= mostViolations {
+				say("VIOLATION: %q\n%s", violations, o.history())
+			}
+		}
+		switch e := o.end; {
+		case e.receipt != "":
+			charged++
+		case e.declined:
+			declined++
+		case e.unresolved != nil:
+			open++
+			causes[cause]++
+			if shown++; shown <= w.config.Show {
+				say("unresolved: %s, attempt %d, since %s: %s", o.order, e.unresolved.Attempt, e.unresolved.Since.Format(time.RFC3339Nano), cause)
+			}
+		}
+	}
+	if shown > w.config.Show {
+		say("unresolved: and %d more", shown-w.config.Show)
+	}
+	say("clients heard: %d done, %d replays, %d in progress, %d not executed, %d declined, %d unresolved, %d no answer",
+		w.counts.get(heardDone), w.counts.get(heardReplay), w.counts.get(heardInProgress), w.counts.get(heardNotExecuted),
+		w.counts.get(heardDeclined), w.counts.get(heardUnresolved), w.counts.get(heardNothing))
+	say("in the end: %d charged, %d declined, %d unresolved", charged, declined, open)
+	for _, cause := range slices.Sorted(maps.Keys(causes)) {
+		say("  %d: %s", causes[cause], cause)
+	}
+	say("%d attempts granted, %d effects, %d kills, %v of work and %v of settling", w.counts.get("grants"), w.ledger.Total(),
+		len(w.outages), worked.Round(time.Millisecond), (w.now() - worked).Round(time.Millisecond))
+	if violated > 0 {
+		return fmt.Errorf("%d operations break a rule (seed %d)", violated, w.config.Seed)
+	}
+	say("no operation has two effects, none is forgotten, every unresolved one is explained")
+	return nil
+}
