@@ -29,15 +29,15 @@ func (g *guard) execute(ctx context.Context, owned *idemdv1.Owned, fn Func) (_ *
 		attempt: a, asked: g.request.GetLease(), lease: lease{g.sent, owned.GetLeaseRemaining().AsDuration()},
 		progress: owned.GetCheckpoint(),
 	}
-	if ctx.Err() != nil {
-		return nil, false, a.notStarted(ctx, endedBy(ctx, nil))
-	}
 	if refusal := a.freshen(ctx); refusal != nil {
 		if refusal.leaseLost() {
 			g.request.OwnerToken = NewToken()
 			return nil, true, nil
 		}
 		return nil, false, a.notStarted(ctx, refusal)
+	}
+	if ctx.Err() != nil {
+		return nil, false, a.notStarted(ctx, endedBy(ctx, nil))
 	}
 	result, err := a.run(ctx, fn)
 	o := outcomeOf(g.op.Mode, result, err)
@@ -55,7 +55,10 @@ func (a *attempt) freshen(ctx context.Context) *Error {
 			break
 		}
 		err := a.keeper.extend(ctx, a.c.options.Patience, nil, 0)
-		if err != nil && err.Reason != LeaseCapReached {
+		if err != nil && err.Reason == LeaseCapReached {
+			break
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -38,11 +38,12 @@ type Func = func(context.Context, *Grant) (*Result, error)
 // A panic of fn is recorded as an unknown outcome and goes on.
 func (c *Client) Do(ctx context.Context, op Operation, fn Func) (*Answer, error) {
 	g := c.newGuard(op)
-	answer, err := g.do(ctx, fn)
-	if g.doubt {
-		g.withdraw(ctx)
-	}
-	return answer, err
+	defer func() {
+		if g.doubt {
+			g.withdraw(ctx)
+		}
+	}()
+	return g.do(ctx, fn)
 }
 
 // guard is one Do.

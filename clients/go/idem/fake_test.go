@@ -161,7 +161,11 @@ func unresolvedFor(elapsed time.Duration) *idemdv1.ReserveResponse {
 
 // refusal is an error as the daemon makes it.
 func refusal(code codes.Code, reason Reason, details ...protoadapt.MessageV1) error {
-	info := &errdetails.ErrorInfo{Reason: string(reason), Domain: domain}
+	return refusalIn("", code, reason, details...)
+}
+
+func refusalIn(field string, code codes.Code, reason Reason, details ...protoadapt.MessageV1) error {
+	info := &errdetails.ErrorInfo{Reason: string(reason), Domain: domain, Metadata: map[string]string{"field": field}}
 	st, err := status.New(code, "refused").WithDetails(append(details, protoadapt.MessageV1Of(info))...)
 	if err != nil {
 		panic(err)
@@ -169,11 +173,7 @@ func refusal(code codes.Code, reason Reason, details ...protoadapt.MessageV1) er
 	return st.Err()
 }
 
-func tooLargeIn(field string) error {
-	return refusal(codes.ResourceExhausted, "", protoadapt.MessageV1Of(&errdetails.ErrorInfo{
-		Reason: string(ResultTooLarge), Domain: domain, Metadata: map[string]string{"field": field},
-	}))
-}
+func tooLargeIn(field string) error { return refusalIn(field, codes.ResourceExhausted, ResultTooLarge) }
 
 func away() error { return status.Error(codes.Unavailable, "connection refused") }
 

@@ -73,20 +73,21 @@ type outcome struct {
 
 // outcomeOf says what the function's ending means in a mode.
 func outcomeOf(mode Mode, result *Result, err error) outcome {
-	if err == nil {
-		return outcome{result: result}
-	}
+	o := outcome{result: result}
 	said := declarationIn(err)
 	switch {
+	case err == nil:
 	case said != nil:
-		if said.kind == idemdv1.FailureKind_FAILURE_KIND_FINAL && result == nil {
-			result = textResult(err.Error())
-		}
-		return outcome{failed: said.kind, result: result}
+		o.failed = said.kind
 	case mode == Transactional:
-		return outcome{failed: idemdv1.FailureKind_FAILURE_KIND_RETRYABLE, result: result}
+		o.failed = idemdv1.FailureKind_FAILURE_KIND_RETRYABLE
+	default:
+		o.failed = idemdv1.FailureKind_FAILURE_KIND_UNKNOWN
 	}
-	return outcome{failed: idemdv1.FailureKind_FAILURE_KIND_UNKNOWN, result: result}
+	if o.failed == idemdv1.FailureKind_FAILURE_KIND_FINAL && result == nil {
+		o.result = textResult(err.Error())
+	}
+	return o
 }
 
 // declarationIn finds what the function declared. Errors of a Do within it end the

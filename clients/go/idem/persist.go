@@ -52,7 +52,7 @@ func persist(ctx context.Context, patience, timeout time.Duration, call func(con
 
 // transient: the same call can have another answer soon.
 func (e *Error) transient() bool {
-	return e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
+	return e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded || e.RetryAfter > 0
 }
 
 // decided: the daemon has looked, and the call has changed nothing.

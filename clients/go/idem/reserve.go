@@ -23,7 +23,7 @@ func (g *guard) reserve(ctx context.Context) (*idemdv1.ReserveResponse, error) {
 		switch {
 		case err != nil && err.Reason == TokenSpent && spent < maxSpent:
 			spent++
-			g.request.OwnerToken = NewToken()
+			g.request.OwnerToken, g.doubt = NewToken(), false
 		case err != nil:
 			if err.ended != nil && g.pending != nil {
 				g.pending.Err = err

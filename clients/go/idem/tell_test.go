@@ -1,0 +1,257 @@
+package idem
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+)
+
+// A caller that hangs up, or whose deadline passes, right after the effect.
+func TestAnOutcomeIsToldWhateverBecomesOfItsCaller(t *testing.T) {
+	type key struct{}
+	slow := answerFunc(func(ctx context.Context, _ proto.Message) (proto.Message, error) {
+		if ctx.Value(key{}) != "trace" {
+			return nil, errors.New("the context's values are lost")
+		}
+		if !sleep(ctx, 150*time.Millisecond) {
+			return silence(ctx, nil)
+		}
+		return &idemdv1.CompleteResponse{}, nil
+	})
+	for name, end := range map[string]time.Duration{"hangs up in fn": 0, "has no time left": 300 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, script{"Complete": {slow}}, Options{}, func(t *testing.T, c *Client, f *fake) {
+				ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "trace"), 300*time.Millisecond)
+				defer cancel()
+				answer, err := c.Do(ctx, operation(), func(ctx context.Context, _ *Grant) (*Result, error) {
+					if end == 0 {
+						cancel()
+						<-ctx.Done()
+						return body("done"), nil
+					}
+					sleep(ctx, 200*time.Millisecond) // and the answer takes 150 ms
+					return body("done"), nil
+				})
+				if err != nil || answer.Unrecorded != nil || string(answer.Result.GetBody()) != "done" {
+					t.Errorf("answered %+v, %v", answer, err)
+				}
+				if f.sent() != "Reserve Complete" {
+					t.Errorf("sent %s", f.sent())
+				}
+			})
+		})
+	}
+}
+
+func TestAnOutcomeIsToldOnInTheBackground(t *testing.T) {
+	var seen events
+	began := time.Time{}
+	back := answerFunc(func(context.Context, proto.Message) (proto.Message, error) {
+		if time.Since(began) < 40*time.Second {
+			return nil, away()
+		}
+		return &idemdv1.CompleteResponse{}, nil
+	})
+	bubble(t, script{"Complete": {back}}, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, f *fake) {
+		began = time.Now()
+		answer, err := c.Do(t.Context(), operation(), returns(body("done"), nil))
+		if err != nil || answer.Unrecorded == nil || string(answer.Result.GetBody()) != "done" {
+			t.Errorf("answered %+v, %v", answer, err)
+		}
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("Do took %v, want FinishTimeout", took)
+		}
+		if err := c.Close(context.Background()); err != nil || time.Since(began) < 40*time.Second || time.Since(began) > 43*time.Second {
+			t.Errorf("Close returned %v after %v", err, time.Since(began))
+		}
+		told := requests[*idemdv1.CompleteRequest](f)
+		for _, r := range told {
+			if !proto.Equal(r, told[0]) {
+				t.Errorf("repeated as %v", r)
+			}
+		}
+		if len(seen.list()) != 0 {
+			t.Errorf("hooks %v", seen.list())
+		}
+	})
+}
+
+func TestTellingIsGivenUpAfterTwoMinutes(t *testing.T) {
+	var seen events
+	var log bytes.Buffer
+	s := script{"Complete": {away()}}
+	bubble(t, s, Options{Hooks: seen.hooks(), Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, c *Client, _ *fake) {
+		began := time.Now()
+		if _, err := c.Do(t.Context(), operation(), returns(body("secret"), nil)); err != nil {
+			t.Error(err)
+		}
+		if err := c.Close(context.Background()); err != nil || time.Since(began) != 130*time.Second {
+			t.Errorf("Close returned %v after %v", err, time.Since(began))
+		}
+	})
+	if got := seen.list(); !slices.Equal(got, []string{"Unrecorded"}) {
+		t.Errorf("hooks %v", got)
+	}
+	if text := log.String(); !strings.Contains(text, "charge-42") || strings.Contains(text, "secret") {
+		t.Errorf("logged %s", text)
+	}
+}
+
+func TestAnOutcomeThatIsRefusedForGoodLeavesTheAnswer(t *testing.T) {
+	for name, refused := range map[string]error{
+		"taken over":      refusal(codes.FailedPrecondition, StaleToken),
+		"ended":           refusal(codes.FailedPrecondition, AlreadyFinished),
+		"invalid headers": refusal(codes.InvalidArgument, ResultInvalid),
+		"not UTF-8":       status.Error(codes.Internal, "grpc: error while marshaling: string field contains invalid UTF-8"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var seen events
+			s := script{"Complete": {refused}, "Fail": {refused}}
+			bubble(t, s, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, f *fake) {
+				began := time.Now()
+				answer, err := c.Do(t.Context(), operation(), returns(body("done"), nil))
+				if err != nil || string(answer.Result.GetBody()) != "done" || status.Code(answer.Unrecorded) != status.Code(refused) {
+					t.Errorf("answered %+v, %v", answer, err)
+				}
+				if f.sent() != "Reserve Complete" || time.Since(began) > 0 {
+					t.Errorf("sent %s: a done operation's key must not be released", f.sent())
+				}
+				var (
+					undone  *NotExecutedError
+					final   *FinalError
+					unknown *UnresolvedError
+				)
+				if _, err = c.Do(t.Context(), operation(), returns(nil, NotExecuted(errBank))); !errors.As(err, &undone) || undone.Unrecorded == nil {
+					t.Errorf("answered %v", err)
+				}
+				if _, err = c.Do(t.Context(), operation(), returns(nil, Final(errBank))); !errors.As(err, &final) || final.Unrecorded == nil {
+					t.Errorf("answered %v", err)
+				}
+				if _, err = c.Do(t.Context(), operation(), returns(nil, errBank)); !errors.As(err, &unknown) || unknown.Unrecorded == nil {
+					t.Errorf("answered %v", err)
+				}
+			})
+			if got := seen.list(); !slices.Equal(got, slices.Repeat([]string{"Unrecorded"}, 4)) {
+				t.Errorf("hooks %v", got)
+			}
+		})
+	}
+}
+
+func TestWhatIsTooLargeIsLeftOutAndTheFirstCallerHasItAll(t *testing.T) {
+	full := func() *Result {
+		return &Result{
+			Status: 201, Headers: []*Header{{Name: "a", Value: []byte("1")}}, ContentType: "text/plain",
+			Body: []byte("long"), DecisionId: "ch_1",
+		}
+	}
+	bodyOut, headersOut, bothOut := full(), full(), full()
+	bodyOut.Body, bodyOut.BodyOmitted = nil, true
+	headersOut.Headers = nil
+	bothOut.Body, bothOut.BodyOmitted, bothOut.Headers = nil, true, nil
+	grpcs := status.Error(codes.ResourceExhausted, "grpc: trying to send message larger than max")
+	for name, c := range map[string]struct {
+		answers []any
+		stored  *Result // nil: nothing
+	}{
+		"body":             {[]any{tooLargeIn("result.body"), &idemdv1.CompleteResponse{}}, bodyOut},
+		"headers":          {[]any{tooLargeIn("result.headers"), &idemdv1.CompleteResponse{}}, headersOut},
+		"body and headers": {[]any{tooLargeIn("result.body"), tooLargeIn("result.headers"), &idemdv1.CompleteResponse{}}, bothOut},
+		"gRPC's limit":     {[]any{grpcs, grpcs, &idemdv1.CompleteResponse{}}, bothOut},
+		"a limit of none":  {[]any{grpcs}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var seen events
+			bubble(t, script{"Complete": c.answers}, Options{Hooks: seen.hooks()}, func(t *testing.T, client *Client, f *fake) {
+				answer, err := client.Do(t.Context(), operation(), returns(full(), nil))
+				if err != nil || !proto.Equal(answer.Result, full()) || (answer.Unrecorded == nil) != (c.stored != nil) {
+					t.Errorf("answered %+v, %v", answer, err)
+				}
+				told := requests[*idemdv1.CompleteRequest](f)
+				if last := told[len(told)-1].GetResult(); c.stored != nil && !proto.Equal(last, c.stored) {
+					t.Errorf("stored %v", last)
+				}
+				if len(requests[*idemdv1.FailRequest](f)) > 0 {
+					t.Errorf("sent %s", f.sent())
+				}
+			})
+			if got := seen.list(); (len(got) == 0) != (c.stored != nil) {
+				t.Errorf("hooks %v", got)
+			}
+		})
+	}
+}
+
+func TestNoResultIsAnEmptyOne(t *testing.T) {
+	bubble(t, nil, Options{}, func(t *testing.T, c *Client, _ *fake) {
+		answer, err := c.Do(t.Context(), operation(), returns(nil, nil))
+		if err != nil || answer.Result == nil || answer.Result.GetBody() != nil {
+			t.Errorf("answered %+v, %v", answer, err)
+		}
+	})
+}
+
+func TestWhatRunsInTheBackgroundIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackground()
+		held := func(ctx context.Context) { <-ctx.Done() }
+		for range maxBackground {
+			if !b.start(t.Context(), held) {
+				t.Fatal("refused before the bound")
+			}
+		}
+		if b.start(t.Context(), held) {
+			t.Error("one more than the bound runs")
+		}
+		began := time.Now()
+		if err := b.close(context.Background()); err != nil || time.Since(began) != backgroundTimeout {
+			t.Errorf("closed with %v after %v", err, time.Since(began))
+		}
+		if b.start(t.Context(), held) {
+			t.Error("something starts after the end")
+		}
+	})
+}
+
+func TestCloseCutsOffWhatDoesNotEndInItsTime(t *testing.T) {
+	var seen events
+	bubble(t, script{"Complete": {away()}}, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, _ *fake) {
+		if _, err := c.Do(t.Context(), operation(), returns(nil, nil)); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := c.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("Close returned %v after %v", err, time.Since(began))
+		}
+		if got := seen.list(); !slices.Equal(got, []string{"Unrecorded"}) {
+			t.Errorf("hooks %v", got)
+		}
+	})
+}
+
+func TestAfterCloseWhatIsUnrecordedIsSaid(t *testing.T) {
+	var seen events
+	bubble(t, script{"Complete": {away()}}, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, _ *fake) {
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := c.Do(t.Context(), operation(), returns(nil, nil))
+		if err != nil || answer.Unrecorded == nil || !slices.Equal(seen.list(), []string{"Unrecorded"}) {
+			t.Errorf("answered %+v, %v; hooks %v", answer, err, seen.list())
+		}
+	})
+}
