@@ -117,7 +117,7 @@ func TestWhoComesSecondWaitsAndGetsTheAnswer(t *testing.T) {
 		sleep(ctx, r.(*idemdv1.ReserveRequest).GetWait().AsDuration())
 		return inProgress(time.Second), nil
 	}
-	s := script{"Reserve": {answerFunc(held), after(20*time.Second, replayOf(idemdv1.State_STATE_SUCCEEDED, "receipt"))}}
+	s := script{"Reserve": {held, after(20*time.Second, replayOf(idemdv1.State_STATE_SUCCEEDED, "receipt"))}}
 	bubble(t, s, Options{}, func(t *testing.T, c *Client, f *fake) {
 		op := operation()
 		op.Wait = 2 * time.Minute
@@ -215,7 +215,7 @@ func TestWhileTheDaemonIsAwayNothingRuns(t *testing.T) {
 }
 
 func TestADaemonThatComesBackIsUsed(t *testing.T) {
-	bubble(t, script{"Reserve": {away(), answerFunc(silence), away(), ownedFor(30 * time.Second)}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
+	bubble(t, script{"Reserve": {away(), silence, away(), ownedFor(30 * time.Second)}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
 		op := operation()
 		op.Wait = -1
 		if _, err := c.Do(t.Context(), op, returns(body("done"), nil)); err != nil {
@@ -254,12 +254,11 @@ func TestNothingIsReservedWhenTooLittleTimeIsLeft(t *testing.T) {
 }
 
 func TestAGrantForACallerWhoIsGoneIsGivenBack(t *testing.T) {
-	s := script{"Reserve": {after(time.Second, ownedFor(30*time.Second))}}
-	s["Reserve"][0] = answerFunc(func(ctx context.Context, _ proto.Message) (proto.Message, error) {
+	crossing := func(ctx context.Context, _ proto.Message) (proto.Message, error) {
 		<-ctx.Done() // the grant and the end of the caller cross
 		return ownedFor(30 * time.Second), nil
-	})
-	bubble(t, s, Options{}, func(t *testing.T, c *Client, f *fake) {
+	}
+	bubble(t, script{"Reserve": {crossing}}, Options{}, func(t *testing.T, c *Client, f *fake) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := c.Do(ctx, operation(), forbidden(t))

@@ -97,8 +97,7 @@ func lostAfter(t *testing.T, c *Client, op Operation) (took time.Duration, cause
 }
 
 func TestALateReplyCountsFromItsSending(t *testing.T) {
-	var silent answerFunc = silence
-	bubble(t, script{"Extend": {silent}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
+	bubble(t, script{"Extend": {silence}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
 		op := operation()
 		op.Lease = 2 * time.Second
 		if took, cause, err := lostAfter(t, c, op); took != 1800*time.Millisecond || !errors.Is(cause, ErrLeaseLost) || err != nil {
@@ -106,7 +105,7 @@ func TestALateReplyCountsFromItsSending(t *testing.T) {
 		}
 	})
 	slow := after(900*time.Millisecond, &idemdv1.ExtendResponse{LeaseRemaining: durationpb.New(2 * time.Second)})
-	bubble(t, script{"Extend": {slow, silent}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
+	bubble(t, script{"Extend": {slow, silence}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
 		op := operation()
 		op.Lease = 2 * time.Second
 		third := op.Lease / 3
@@ -148,7 +147,7 @@ func TestAStoreThatIsAwayEndsTheContextBeforeTheLease(t *testing.T) {
 }
 
 func TestALeaseThatIsRenewedInTimeIsNotLost(t *testing.T) {
-	s := script{"Extend": {away(), answerFunc(silence), away(), &idemdv1.ExtendResponse{LeaseRemaining: durationpb.New(time.Hour)}}}
+	s := script{"Extend": {away(), silence, away(), &idemdv1.ExtendResponse{LeaseRemaining: durationpb.New(time.Hour)}}}
 	bubble(t, s, Options{}, func(t *testing.T, c *Client, _ *fake) {
 		_, err := c.Do(t.Context(), operation(), func(ctx context.Context, _ *Grant) (*Result, error) {
 			sleep(ctx, time.Minute)
@@ -316,7 +315,7 @@ func TestACheckpointThatIsRefusedAsStaleEndsTheContext(t *testing.T) {
 
 func TestAShortLeaseHasTimeForASecondTry(t *testing.T) {
 	calls := 0
-	var second answerFunc = func(ctx context.Context, r proto.Message) (proto.Message, error) {
+	second := func(ctx context.Context, r proto.Message) (proto.Message, error) {
 		if calls++; calls%2 == 1 {
 			return silence(ctx, r)
 		}

@@ -21,7 +21,7 @@ import (
 // A caller that hangs up, or whose deadline passes, right after the effect.
 func TestAnOutcomeIsToldWhateverBecomesOfItsCaller(t *testing.T) {
 	type key struct{}
-	slow := answerFunc(func(ctx context.Context, _ proto.Message) (proto.Message, error) {
+	slow := func(ctx context.Context, _ proto.Message) (proto.Message, error) {
 		if ctx.Value(key{}) != "trace" {
 			return nil, errors.New("the context's values are lost")
 		}
@@ -29,7 +29,7 @@ func TestAnOutcomeIsToldWhateverBecomesOfItsCaller(t *testing.T) {
 			return silence(ctx, nil)
 		}
 		return &idemdv1.CompleteResponse{}, nil
-	})
+	}
 	for name, end := range map[string]time.Duration{"hangs up in fn": 0, "has no time left": 300 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, script{"Complete": {slow}}, Options{}, func(t *testing.T, c *Client, f *fake) {
@@ -58,12 +58,12 @@ func TestAnOutcomeIsToldWhateverBecomesOfItsCaller(t *testing.T) {
 func TestAnOutcomeIsToldOnInTheBackground(t *testing.T) {
 	var seen events
 	began := time.Time{}
-	back := answerFunc(func(context.Context, proto.Message) (proto.Message, error) {
+	back := func(context.Context, proto.Message) (proto.Message, error) {
 		if time.Since(began) < 40*time.Second {
 			return nil, away()
 		}
 		return &idemdv1.CompleteResponse{}, nil
-	})
+	}
 	bubble(t, script{"Complete": {back}}, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, f *fake) {
 		began = time.Now()
 		answer, err := c.Do(t.Context(), operation(), returns(body("done"), nil))

@@ -32,12 +32,12 @@ func TestAReserveThatGotNoAnswerIsWithdrawn(t *testing.T) {
 		"the daemon comes back for the Fail": {extend: []any{extended}, fail: []any{away(), &idemdv1.FailResponse{}}, fails: true, hook: "Withdrawn nil"},
 		"the daemon stays away":              {extend: []any{away()}, took: 2 * time.Minute, hook: "Withdrawn"},
 		"it is refused":                      {extend: []any{refusal(codes.DataLoss, RecordUnreadable)}, hook: "Withdrawn"},
-		"after a time in progress":           {reserve: []any{inProgress(time.Second), answerFunc(silence)}, extend: []any{extended}, fails: true, hook: "Withdrawn nil"},
+		"after a time in progress":           {reserve: []any{inProgress(time.Second), silence}, extend: []any{extended}, fails: true, hook: "Withdrawn nil"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen events
 			if c.reserve == nil {
-				c.reserve = []any{answerFunc(silence)}
+				c.reserve = []any{silence}
 			}
 			s := script{"Reserve": c.reserve, "Extend": c.extend, "Fail": c.fail}
 			bubble(t, s, Options{Hooks: seen.hooks()}, func(t *testing.T, client *Client, f *fake) {
