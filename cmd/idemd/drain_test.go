@@ -66,6 +66,10 @@ func TestASecondSignalEndsADaemonAtOnce(t *testing.T) {
 		defer close(hanging)
 		_, _ = c.reserve(t.Context(), "k", randomToken())
 	}()
+	until(t, "a call that hangs", func() bool {
+		_, body := probe(t, p.http, "/metrics")
+		return strings.Contains(body, `grpc_server_started_total{grpc_method="Reserve",grpc_service="idemd.v1.IdempotencyService",grpc_type="unary"} 1`)
+	})
 	p.signal(t, syscall.SIGTERM)
 	until(t, "draining", func() bool { return strings.Contains(p.log.String(), "draining") })
 	p.signal(t, syscall.SIGTERM)

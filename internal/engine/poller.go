@@ -10,9 +10,7 @@ import (
 
 const (
 	// pollTimeout bounds one read for those who wait.
-	pollTimeout = 5 * time.Second
-	// blindPatience is how long a store may fail to tell how things stand before those
-	// who wait hear of it.
+	pollTimeout   = 5 * time.Second
 	blindPatience = 5 * time.Second
 	// blindPause is how long the store rests after a read that failed.
 	blindPause = 250 * time.Millisecond
@@ -133,7 +131,7 @@ func (w *waiters) isBlind(due []*room, began time.Time) {
 		}
 	}
 	var answers []answer
-	if now.Sub(w.blindSince) >= blindPatience {
+	if now.Sub(w.blindSince) >= w.patience {
 		for _, r := range w.rooms {
 			for _, waits := range r.waiting() {
 				answers = append(answers, answer{waits, store.Unavailable()})

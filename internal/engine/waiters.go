@@ -19,6 +19,9 @@ type waiters struct {
 	store  store.Store
 	ask    func(context.Context, reservation.Command) (reservation.Outcome, error)
 	polled func(addresses int, took time.Duration) // may be nil
+	// patience is how long the store may fail to tell how things stand before those who
+	// wait hear of it.
+	patience time.Duration
 
 	mu     sync.Mutex
 	rooms  map[reservation.Address]*room
@@ -45,7 +48,7 @@ type waiters struct {
 
 func newWaiters(s store.Store, ask func(context.Context, reservation.Command) (reservation.Outcome, error), polled func(int, time.Duration)) *waiters {
 	w := &waiters{
-		store: s, ask: ask, polled: polled, rooms: make(map[reservation.Address]*room),
+		store: s, ask: ask, polled: polled, patience: blindPatience, rooms: make(map[reservation.Address]*room),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}), closed: make(chan struct{}),
 	}
 	w.tasks.Go(w.poll)
