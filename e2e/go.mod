@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/idemd/idemd v0.0.0
+	github.com/idemd/idemd/clients/go v0.0.0
 	github.com/idemd/idemd/examples/charge v0.0.0
 	github.com/idemd/idemd/gen v0.0.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c
@@ -19,6 +20,7 @@ require (
 
 replace (
 	github.com/idemd/idemd => ../
+	github.com/idemd/idemd/clients/go => ../clients/go
 	github.com/idemd/idemd/examples/charge => ../examples/charge
 	github.com/idemd/idemd/gen => ../gen
 )
