@@ -39,6 +39,7 @@ func (a *attempt) tell(ctx context.Context, o outcome) (told, error) {
 // tellLater records the outcome in the background; the error says that not even that
 // is possible.
 func (a *attempt) tellLater(ctx context.Context, o outcome) error {
+	o.result = proto.CloneOf(o.result) // Do returns the other one, and its caller may change it
 	started := a.c.background.start(ctx, func(ctx context.Context) {
 		if _, err := a.record(ctx, o); err != nil {
 			a.unrecorded(ctx, err)
