@@ -209,3 +209,50 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		t.Error("the cause of a context's end is lost")
 	}
 }
+
+// docs/client.md tells people what KeepKey tells machines.
+func TestThePageKeepsTheKeyWhereKeepKeyDoes(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/client.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := map[string][]error{
+		"nil":                          {nil},
+		"*FinalError":                  {&FinalError{Err: errBank}, &FinalError{}},
+		"*NotExecutedError":            {&NotExecutedError{Err: errBank}},
+		"*InProgressError":             {&InProgressError{}},
+		"*UnresolvedError":             {&UnresolvedError{}, &UnresolvedError{Err: errBank}},
+		"*Error, FINGERPRINT_MISMATCH": {&Error{Code: codes.FailedPrecondition, Reason: FingerprintMismatch}},
+		"*Error, KEY_INVALID":          {&Error{Code: codes.InvalidArgument, Reason: KeyInvalid}},
+		"*Error, KEY_MAY_HAVE_EXPIRED": {&Error{Code: codes.FailedPrecondition, Reason: KeyMayHaveExpired}},
+		"*Error, another invalid argument": {
+			&Error{Code: codes.InvalidArgument, Reason: TenantInvalid}, &Error{Code: codes.InvalidArgument, Reason: DurationOutOfRange},
+		},
+		"*Error, UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED and all others": {
+			errorOf(away()), endedBy(canceled(), nil), &Error{Code: codes.DeadlineExceeded}, &Error{Code: codes.Internal},
+			&Error{Code: codes.DataLoss, Reason: RecordUnreadable},
+		},
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Errors, and what becomes of the key\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := 0
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| Do returns") {
+			continue
+		}
+		rows++
+		errs, known := examples[strings.TrimSpace(cells[1])]
+		if !known {
+			t.Errorf("nobody knows the row %q", cells[1])
+		}
+		for _, err := range errs {
+			if keep := strings.HasPrefix(strings.TrimSpace(cells[3]), "yes"); KeepKey(err) != keep {
+				t.Errorf("%v: the page says %q", err, cells[3])
+			}
+		}
+	}
+	if rows != len(examples) {
+		t.Errorf("the page has %d rows, want %d", rows, len(examples))
+	}
+}
