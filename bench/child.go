@@ -18,6 +18,7 @@ type child struct {
 	stdin   io.Closer
 	said    *bytes.Buffer // not to be read before the end
 	address string
+	http    string // of its metrics; empty for echo
 }
 
 // startChild runs this program again as a contender and waits until it serves.
@@ -48,7 +49,7 @@ func startChild(ctx context.Context, role, profileDir string, environ ...string)
 		c.stop()
 		return nil, fmt.Errorf("%s did not start: %s", role, c.said)
 	}
-	c.address = strings.TrimSpace(line)
+	c.address, c.http, _ = strings.Cut(strings.TrimSpace(line), " ")
 	return c, nil
 }
 

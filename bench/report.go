@@ -11,6 +11,7 @@ type report struct {
 	Plan    plan      `json:"plan"`
 	Rows    []row     `json:"rows"`
 	Bars    []bar     `json:"bars"`
+	Waiting []waiting `json:"waiting,omitempty"`
 }
 
 // row is one setting over all rounds. Values are medians.

@@ -28,6 +28,7 @@ func run(ctx context.Context, p plan, profiles string) (*report, error) {
 	if err := b.start(ctx); err != nil {
 		return nil, err
 	}
+	var err error
 	found := &report{When: time.Now().UTC().Truncate(time.Second), Plan: p, Machine: describeMachine(b.dir)}
 	found.Machine.Postgres = b.ask("SHOW server_version")
 	if profiles != "" {
@@ -50,7 +51,10 @@ func run(ctx context.Context, p plan, profiles string) (*report, error) {
 		}
 	}
 	found.fill(p, b.samples)
-	return found, nil
+	if p.Waiters > 0 && b.needs(postgres) {
+		found.Waiting, err = b.measureWaiting(ctx)
+	}
+	return found, err
 }
 
 // start starts every server that the plan needs.

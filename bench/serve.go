@@ -43,7 +43,7 @@ func serve(role string) error {
 	defer finish()
 	// As the daemon itself logs.
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	announce := func(address, _ string) { fmt.Println(address) }
+	announce := func(address, http string) { fmt.Println(address, http) }
 	if role == echo {
 		calmGC()
 		return serveEcho(ctx, logger, announce)

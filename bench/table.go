@@ -29,6 +29,7 @@ func (r *report) markdown() string {
 		line("- %s at %d callers: %.2f × %s; the bar is %.2f: %s", bar.Contender, bar.Callers, bar.Got, bar.Yardstick, bar.Want, verdict)
 	}
 	line("")
+	r.waitingTable(line)
 	line("%s", r.circumstances())
 	return b.String()
 }

@@ -64,7 +64,7 @@ const (
 	minPoll = 25 * time.Millisecond
 	maxPoll = 80 * time.Millisecond
 	// pollsPerSecond bounds how many rooms are read in a second, in all.
-	pollsPerSecond = 16_000
+	pollsPerSecond = 12_000
 )
 
 // pause is how long a room rests before it is read again: longer the older it is, and

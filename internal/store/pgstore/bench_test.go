@@ -1,15 +1,21 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
 	"github.com/idemd/idemd/internal/store/storetest"
 )
 
@@ -116,4 +122,58 @@ func together(n int, worker func(i int)) {
 		workers.Go(func() { worker(i) })
 	}
 	workers.Wait()
+}
+
+// BenchmarkUnchanged measures what waiting costs: one operation is one reservation that
+// is as it was last seen. The database's CPU time is what counts.
+func BenchmarkUnchanged(b *testing.B) {
+	const keys = 10_000
+	server, database := postgres.Server(b), postgres.database(b)
+	s := openStore(b, Options{DSN: server.DSN(database)})
+	var wanted []store.Wanted
+	for start := 0; start < keys; start += store.MaxBatch {
+		var reserves []reservation.Command
+		for i := range store.MaxBatch {
+			a := benchmarkAddress(start + i)
+			reserves = append(reserves, storetest.Reserve(a, i))
+			wanted = append(wanted, store.Wanted{Address: a})
+		}
+		s.Apply(context.Background(), reserves)
+	}
+	look := func(wanted []store.Wanted) []store.Found {
+		snapshot, err := s.Get(context.Background(), wanted)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return snapshot.Found
+	}
+	for start := 0; start < keys; start += store.MaxBatch {
+		for i, found := range look(wanted[start : start+store.MaxBatch]) {
+			wanted[start+i].Seen = found.Seen
+		}
+	}
+	before := cpuOf(server.Processes())
+	b.ResetTimer()
+	for i := 0; i < b.N; i += store.MaxBatch {
+		if found := look(wanted[i%keys : i%keys+store.MaxBatch]); len(found) > 0 {
+			b.Fatalf("%d of them were read again", len(found))
+		}
+	}
+	b.ReportMetric(float64(cpuOf(server.Processes())-before)/float64(b.N), "database-ns/op")
+}
+
+// cpuOf is the CPU time that processes have used, by what Linux tells; elsewhere zero.
+func cpuOf(pids []int) (sum time.Duration) {
+	for _, pid := range pids {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		for _, ticks := range fields[11:13] {
+			n, _ := strconv.Atoi(ticks)
+			sum += time.Duration(n) * 10 * time.Millisecond
+		}
+	}
+	return sum
 }

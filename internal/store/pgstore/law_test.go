@@ -117,7 +117,7 @@ func TestTheHotStatementsAreIndexLookupsWhateverTheStatisticsSay(t *testing.T) {
 				t.Errorf("after %q the plan is\n%s", statistics, plan)
 			}
 		}
-		changed := explain(t, conn, newStatements().changed, "ARRAY['t'], ARRAY['n'], ARRAY['k'], ARRAY[1], ARRAY['(0,1)']")
+		changed := explain(t, conn, newStatements().changed, "ARRAY['t'], ARRAY['n'], ARRAY['k'], ARRAY[1], ARRAY['(0,1)'::tid]")
 		if strings.Contains(changed, "Seq Scan") || strings.Contains(changed, "Hash") || strings.Contains(changed, "Merge") ||
 			!strings.Contains(changed, "Index Scan using reservations_pkey") || !strings.Contains(changed, "Tid Scan on reservations s") {
 			t.Errorf("after %q the plan of looking for changes is\n%s", statistics, changed)

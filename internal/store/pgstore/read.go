@@ -2,10 +2,10 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idemd/idemd/internal/reservation"
@@ -47,7 +47,7 @@ func readingDamage[R any](ctx context.Context, s *Store, pool *pgxpool.Pool, rea
 // Get implements store.Store. The clock is read first: see transaction.hold.
 func (s *Store) Get(ctx context.Context, wanted []store.Wanted) (store.Snapshot, error) {
 	var a addresses
-	versions, places := make([]int64, len(wanted)), make([]string, len(wanted))
+	versions, places := make([]int64, len(wanted)), make([]pgtype.TID, len(wanted))
 	for i, w := range wanted {
 		a.add(i, w.Address)
 		versions[i], places[i] = w.Seen.Version, tupleID(w.Seen.Place)
@@ -69,7 +69,7 @@ func (s *Store) Get(ctx context.Context, wanted []store.Wanted) (store.Snapshot,
 func scanChanged(rows pgx.Rows) (all []store.Found, err error) {
 	var number int64
 	var exists bool
-	var place string
+	var place pgtype.TID
 	var r row
 	targets := append([]any{&number, &exists, &place}, r.targets()...)
 	for rows.Next() {
@@ -89,17 +89,13 @@ func scanChanged(rows pgx.Rows) (all []store.Found, err error) {
 	return all, rows.Err()
 }
 
-// A row's place in the table is a block and an offset in it: "(block,offset)" in SQL,
-// one number elsewhere. (0,0) is no row's.
-func tupleID(place uint64) string { return fmt.Sprintf("(%d,%d)", place>>16, place&0xffff) }
-
-func placeOf(tupleID string) uint64 {
-	var block, offset uint64
-	if _, err := fmt.Sscanf(tupleID, "(%d,%d)", &block, &offset); err != nil {
-		return 0
-	}
-	return block<<16 | offset
+// A row's place in the table is a block and an offset in it; here both are one number.
+// (0,0) is no row's.
+func tupleID(place uint64) pgtype.TID {
+	return pgtype.TID{BlockNumber: uint32(place >> 16), OffsetNumber: uint16(place), Valid: true}
 }
+
+func placeOf(id pgtype.TID) uint64 { return uint64(id.BlockNumber)<<16 | uint64(id.OffsetNumber) }
 
 // List implements store.Store.
 func (s *Store) List(ctx context.Context, query store.Query) ([]store.Entry, error) {

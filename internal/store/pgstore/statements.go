@@ -83,11 +83,11 @@ CROSS JOIN LATERAL (
 // changedStatement reads the rows at some addresses, and that there is none, unless they
 // are as they were last seen. A row that was written since lies elsewhere: that it lies
 // where it was, with its key and version, is found out without going by an index, at a
-// quarter of the cost of a look-up (measured: 1.0 µs instead of 4 for a row).
+// third of the cost of a look-up (measured: 1.2 µs of the database instead of 4 a row).
 func changedStatement() string {
 	columns := recordColumns()
-	return fmt.Sprintf(`SELECT a.number, r.revision IS NOT NULL AS exists, COALESCE(r.place::text, ''), %s
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[]::tid[]) WITH ORDINALITY AS a (tenant, namespace, key, version, place, number)
+	return fmt.Sprintf(`SELECT a.number, r.revision IS NOT NULL AS exists, r.place, %s
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::tid[]) WITH ORDINALITY AS a (tenant, namespace, key, version, place, number)
 LEFT JOIN LATERAL (
     SELECT r.ctid AS place, %s FROM idemd.reservations AS r
     WHERE r.tenant = a.tenant AND r.namespace = a.namespace AND r.key = a.key
