@@ -18,7 +18,12 @@ import (
 
 var house harness.House
 
-func TestMain(m *testing.M) { os.Exit(house.Run(m)) }
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(ownerVariable); addr != "" {
+		os.Exit(ownForEver(addr))
+	}
+	os.Exit(house.Run(m))
+}
 
 const (
 	reserveMethod  = idemdv1.IdempotencyService_Reserve_FullMethodName

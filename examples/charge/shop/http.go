@@ -39,7 +39,7 @@ func refuse(w http.ResponseWriter, err error) {
 		inProgress *idem.InProgressError
 	)
 	switch {
-	case errors.As(err, &final):
+	case errors.As(err, &final) && final.Unrecorded == nil:
 		http.Error(w, "declined", http.StatusPaymentRequired)
 	case errors.As(err, &inProgress):
 		w.Header().Set("Retry-After", strconv.Itoa(int(inProgress.RetryAfter/time.Second)+1))

@@ -105,6 +105,7 @@ func (w *world) operation(o *operation, key string, wait time.Duration) idem.Ope
 	}
 	if o.plan.reconcile {
 		op.Reconcile = func(ctx context.Context, u *idem.Unresolved) (idem.Verdict, error) {
+			w.counts.add(askedBank)
 			return shop.Ask(ctx, w.bank, u.DeriveKey("charge"))
 		}
 	}
@@ -113,7 +114,7 @@ func (w *world) operation(o *operation, key string, wait time.Duration) idem.Ope
 
 // effect is the function that Do guards.
 func (c *call) effect(ctx context.Context, g *idem.Grant) (*idem.Result, error) {
-	c.w.counts.add("grants")
+	c.w.counts.add(granted)
 	s := c.o.begin(c.w.now(), g)
 	c.o.note(c.w.now(), c.who, "owns attempt %d, takeover %v", g.Attempt, g.Takeover)
 	if c.plan.dies == beforeEffect {

@@ -101,8 +101,11 @@ func (o *operation) hear(answer *idem.Answer, err error) (what string) {
 		}
 		return heardDone
 	case errors.As(err, &final):
+		if final.Unrecorded != nil { // then it is not for good: nobody else will hear it
+			o.untold(final.Attempt, final.Unrecorded)
+			return heardUnresolved
+		}
 		o.declined = true
-		o.untold(final.Attempt, final.Unrecorded)
 		return heardDeclined
 	case errors.As(err, &notExecuted):
 		o.untold(notExecuted.Attempt, notExecuted.Unrecorded)

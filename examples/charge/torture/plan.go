@@ -43,13 +43,26 @@ const (
 	afterEffect
 )
 
+// planOutages: most daemons come back at once, some after many a lease is over.
+func planOutages(seed uint64, kills int) (down []time.Duration) {
+	r := rand.New(rand.NewPCG(seed, ^uint64(0)))
+	for range kills {
+		d := time.Duration(0)
+		if percent(r, 30) {
+			d = upTo(r, 3*time.Second)
+		}
+		down = append(down, d)
+	}
+	return down
+}
+
 // settleTime is longer than any request can be under way to the bank.
-const settleTime = 3 * time.Second
+const settleTime = 4 * time.Second
 
 // planFor is the same for the same seed and index.
 func planFor(seed uint64, index, processes int) plan {
 	r := rand.New(rand.NewPCG(seed, uint64(index)))
-	p := plan{lease: time.Second + upTo(r, time.Second)}
+	p := plan{lease: 1500*time.Millisecond + upTo(r, 1500*time.Millisecond)}
 	if percent(r, 25) {
 		p.mode = idem.Transactional
 	} else {
@@ -77,7 +90,7 @@ func planTry(r *rand.Rand) tryPlan {
 		t.pretend.After = upTo(r, 400*time.Millisecond)
 	}
 	if percent(r, 1) {
-		t.pretend.Before = 1500 * time.Millisecond // longer than many a lease
+		t.pretend.Before = 2500 * time.Millisecond // longer than many a lease
 	}
 	switch pick(r, 86, 4, 2, 1, 1, 2, 2, 1, 1) {
 	case 1:

@@ -41,12 +41,16 @@ func (w *world) report(worked time.Duration) error {
 	say("clients heard: %d done, %d replays, %d in progress, %d not executed, %d declined, %d unresolved, %d no answer",
 		w.counts.get(heardDone), w.counts.get(heardReplay), w.counts.get(heardInProgress), w.counts.get(heardNotExecuted),
 		w.counts.get(heardDeclined), w.counts.get(heardUnresolved), w.counts.get(heardNothing))
+	say("the bank was asked %d times what became of an unresolved one", w.counts.get(askedBank))
 	say("in the end: %d charged, %d declined, %d unresolved", charged, declined, open)
 	for _, cause := range slices.Sorted(maps.Keys(causes)) {
 		say("  %d: %s", causes[cause], cause)
 	}
-	say("%d attempts granted, %d effects, %d kills, %v of work and %v of settling", w.counts.get("grants"), w.ledger.Total(),
+	say("%d attempts granted, %d effects, %d kills, %v of work and %v of settling", w.counts.get(granted), w.ledger.Total(),
 		len(w.outages), worked.Round(time.Millisecond), (w.now() - worked).Round(time.Millisecond))
+	if len(w.outages) != w.config.Kills {
+		return fmt.Errorf("the daemon was killed %d times, want %d", len(w.outages), w.config.Kills)
+	}
 	if violated > 0 {
 		return fmt.Errorf("%d operations break a rule (seed %d)", violated, w.config.Seed)
 	}

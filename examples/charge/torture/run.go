@@ -170,14 +170,18 @@ func (w *world) charge(ctx context.Context, o *operation) {
 
 // kill kills the daemon with -9 and starts it again whenever it is due.
 func (w *world) kill(ctx context.Context, due <-chan struct{}, forget func() error) error {
-	for range due {
-		if ctx.Err() != nil {
-			continue
+	for _, down := range planOutages(w.config.Seed, w.config.Kills) {
+		if _, is := <-due; !is || ctx.Err() != nil {
+			return nil
 		}
 		k := outage{start: w.now()}
 		w.daemon.Kill()
 		if err := forget(); err != nil {
 			return err
+		}
+		select {
+		case <-time.After(down):
+		case <-ctx.Done():
 		}
 		if err := w.daemon.Restart(); err != nil {
 			return err

@@ -90,8 +90,11 @@ func (w *world) killedDuring(start, end time.Duration) bool {
 	return false
 }
 
-// What a call of Do can tell.
+// What is counted: what a call of Do can tell, and two more.
 const (
+	granted   = "attempts granted"
+	askedBank = "the bank was asked"
+
 	heardDone        = "done"
 	heardReplay      = "replay"
 	heardDeclined    = "declined"
