@@ -26,6 +26,8 @@ type metrics struct {
 	swept        prometheus.Counter
 	sweepErrors  prometheus.Counter
 	sweepLag     prometheus.Gauge
+	sweepSeconds prometheus.Histogram
+	sweptAt      prometheus.Gauge
 }
 
 func newMetrics(insecure bool) *metrics {
@@ -57,7 +59,14 @@ func newMetrics(insecure bool) *metrics {
 			Name: "idemd_sweep_errors_total", Help: "Sweeps that failed.",
 		}),
 		sweepLag: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "idemd_sweep_lag_seconds", Help: "How long the oldest expired record has been waiting for the sweeper, in seconds.",
+			Name: "idemd_sweep_lag_seconds", Help: "How long the oldest expired record had been waiting for the sweeper when it last came, in seconds.",
+		}),
+		sweepSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "idemd_sweep_seconds", Help: "Time of one batch of the sweeper, in seconds.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}),
+		sweptAt: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "idemd_sweep_last_success_timestamp_seconds", Help: "When the sweeper last succeeded, in seconds since 1970; it tries at least every 30 s.",
 		}),
 	}
 	unauthenticated := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -70,7 +79,7 @@ func newMetrics(insecure bool) *metrics {
 	})
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.grpc, m.decisions, m.batchSize, m.applySeconds, m.pollSeconds, m.polled, m.swept, m.sweepErrors, m.sweepLag, unauthenticated,
+		m.grpc, m.decisions, m.batchSize, m.applySeconds, m.pollSeconds, m.polled, m.swept, m.sweepErrors, m.sweepLag, m.sweepSeconds, m.sweptAt, unauthenticated,
 	)
 	return m
 }
@@ -124,8 +133,10 @@ func decisionName(outcome reservation.Outcome) string {
 	return "OTHER"
 }
 
-func (m *metrics) sweepHook(swept store.Swept) {
+func (m *metrics) sweepHook(swept store.Swept, took time.Duration) {
 	m.swept.Add(float64(swept.Deleted))
+	m.sweepSeconds.Observe(took.Seconds())
+	m.sweptAt.SetToCurrentTime()
 	m.sweepLag.Set(swept.Lag.Seconds())
 }
 

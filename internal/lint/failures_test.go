@@ -66,6 +66,12 @@ func (s source) rules(to map[string]bool) {
 func TestOnlyTheEmbeddedStoreLooksAtTheMachinesClockForRecords(t *testing.T) {
 	measures := map[string]string{
 		"internal/daemon/metrics.go":            "the age of the counts that are shown",
+		"internal/engine/engine.go":             "when a call that waits must be answered",
+		"internal/engine/wait.go":               "when a call that waits must be answered",
+		"internal/engine/waiters.go":            "when a room is read next",
+		"internal/engine/poller.go":             "when a room is read next, and how long reads have failed",
+		"internal/ttl/sweeper.go":               "how long a batch took",
+		"internal/store/pgstore/sweep.go":       "when a sweep last went from the start",
 		"internal/engine/writer.go":             "how long a batch took, and how long the patience with a rival lasts",
 		"internal/engine/queue.go":              "when the patience with a rival began",
 		"internal/grpcserver/logging.go":        "how long a call took",

@@ -37,6 +37,9 @@ func run(t *testing.T, s *Sweeper) paces {
 	t.Helper()
 	p := newPaces()
 	s.Logger, s.After = slog.New(slog.DiscardHandler), p.after
+	if s.Now == nil {
+		s.Now = func() time.Time { return time.Time{} }
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -69,33 +72,50 @@ func TestTheSweeperIsQuickWhileThereIsWorkAndSlowWhileThereIsNone(t *testing.T) 
 	h := storetest.OpenMem(t)
 	fill(t, h, 2*batch+1)
 	var batches []store.Swept
-	p := run(t, &Sweeper{Store: h.Store, Swept: func(s store.Swept) { batches = append(batches, s) }})
-	p.expect(t, minPause)
-	p.over <- time.Time{}
-	p.expect(t, minPause)
-	if len(batches) != 3 || batches[0].Deleted != batch || batches[2].Deleted != 1 {
-		t.Errorf("swept in batches of %+v", batches)
+	p := run(t, &Sweeper{Store: h.Store, Swept: func(s store.Swept, _ time.Duration) { batches = append(batches, s) }})
+	for _, want := range []time.Duration{minPause, minRest, minRest, minPause} {
+		p.expect(t, want)
+		p.over <- time.Time{}
 	}
 	for want := 2 * minPause; want < maxPause; want *= 2 {
-		p.over <- time.Time{}
 		p.expect(t, want)
+		p.over <- time.Time{}
 	}
-	p.over <- time.Time{}
 	p.expect(t, maxPause)
 	p.over <- time.Time{}
 	p.expect(t, maxPause)
+	if len(batches) < 3 || batches[0].Deleted != batch || batches[2].Deleted != 1 {
+		t.Errorf("swept in batches of %+v", batches)
+	}
 }
 
-func TestARoundIsBounded(t *testing.T) {
-	h := storetest.OpenMem(t)
-	fill(t, h, (maxBatches+1)*batch)
-	deleted := 0
-	p := run(t, &Sweeper{Store: h.Store, Swept: func(s store.Swept) { deleted += s.Deleted }})
-	p.expect(t, minPause)
-	p.over <- time.Time{}
-	p.expect(t, minPause)
-	if deleted != maxBatches*batch {
-		t.Errorf("one round deleted %d, want %d", deleted, maxBatches*batch)
+// pacedStore tells of more to sweep, and takes its time.
+type pacedStore struct {
+	store.Store
+	now  time.Time
+	took time.Duration
+	lag  time.Duration
+}
+
+func (s *pacedStore) Sweep(context.Context, int) (store.Swept, error) {
+	s.now = s.now.Add(s.took)
+	return store.Swept{Deleted: batch, More: true, Lag: s.lag}, nil
+}
+
+func TestASweeperLeavesABusyStoreAloneUnlessItFallsFarBehind(t *testing.T) {
+	for _, c := range []struct{ took, lag, want time.Duration }{
+		{time.Millisecond, 0, minRest},
+		{10 * time.Millisecond, 0, 40 * time.Millisecond},
+		{time.Second, farBehind, 4 * time.Second},
+		{10 * time.Millisecond, farBehind + 1, 10 * time.Millisecond},
+		{time.Millisecond, time.Hour, 5 * time.Millisecond},
+	} {
+		s := &pacedStore{took: c.took, lag: c.lag}
+		p := run(t, &Sweeper{Store: s, Now: func() time.Time { return s.now }})
+		p.expect(t, minPause)
+		p.over <- time.Time{}
+		p.expect(t, c.want)
+		p.over <- time.Time{}
 	}
 }
 
@@ -117,7 +137,7 @@ func TestAFailedSweepIsReportedAndTriedAgain(t *testing.T) {
 	fill(t, h, 3)
 	failures, deleted := 0, 0
 	p := run(t, &Sweeper{
-		Store: &failing{Store: h.Store, times: 2}, Swept: func(s store.Swept) { deleted += s.Deleted },
+		Store: &failing{Store: h.Store, times: 2}, Swept: func(s store.Swept, _ time.Duration) { deleted += s.Deleted },
 		Failed: func(error) { failures++ },
 	})
 	for range 3 {

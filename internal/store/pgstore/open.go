@@ -29,6 +29,8 @@ type Store struct {
 	// log to one line an outage.
 	failing atomic.Bool
 
+	sweeps sweeps
+
 	mu     sync.Mutex
 	closed bool
 	work   sync.WaitGroup // under way

@@ -3,6 +3,8 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -20,8 +22,11 @@ const wholeResult = 8 << 10
 func (s *Store) Sweep(ctx context.Context, limit int) (store.Swept, error) {
 	swept, err := detached(ctx, s, func() (swept store.Swept, err error) {
 		err = s.on(ctx, s.side, func(ctx context.Context, conn *pgx.Conn) error {
-			w := &sweep{store: s, conn: conn}
+			w := &sweep{store: s, conn: conn, from: s.sweeps.begin(time.Now())}
 			swept, err = w.run(ctx, limit)
+			if err == nil {
+				s.sweeps.end(w.last)
+			}
 			return s.finish(ctx, conn, err)
 		})
 		s.note(ctx, err)
@@ -33,10 +38,42 @@ func (s *Store) Sweep(ctx context.Context, limit int) (store.Swept, error) {
 	return swept, nil
 }
 
+// fromTheStart is how often a sweep goes through the index from its beginning. The others
+// begin where the last one ended: before it lie the entries of all that was deleted
+// until autovacuum removes them, and to step over a million of them makes a sweep take
+// three times as long (measured: 12 ms instead of 4.5). What rivals held there is found
+// the next time.
+const fromTheStart = 30 * time.Second
+
+// sweeps remembers how far this daemon's sweeps have come.
+type sweeps struct {
+	mu      sync.Mutex
+	last    reservation.Time // expiry of what was swept last
+	started time.Time        // when one went from the beginning
+}
+
+// begin tells from which expiry on a sweep looks.
+func (s *sweeps) begin(now time.Time) reservation.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.started) >= fromTheStart {
+		s.started, s.last = now, 0
+	}
+	return s.last
+}
+
+func (s *sweeps) end(last reservation.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = max(s.last, last)
+}
+
 // sweep is one sweep under way.
 type sweep struct {
 	store *Store
 	conn  *pgx.Conn
+	from  reservation.Time // what expired earlier is not looked at
+	last  reservation.Time // the expiry of the last that was looked at
 
 	now  reservation.Time
 	due  []string // where the rows lie that are to be deleted
@@ -79,9 +116,9 @@ func (w *sweep) hold(ctx context.Context, limit int) (seen int, err error) {
 	batch.Queue(w.store.statements.clock).QueryRow(func(row pgx.Row) error { return row.Scan((*int64)(&w.now)) })
 	batch.Queue(`SELECT r.ctid::text, `+join(columns, sweepable)+`
 FROM idemd.reservations AS r
-WHERE r.expires_at IS NOT NULL AND r.expires_at <= (SELECT idemd.clock())
+WHERE r.expires_at >= $3::bigint AND r.expires_at <= (SELECT idemd.clock())
 ORDER BY r.expires_at OFFSET $1::bigint LIMIT $2::bigint
-FOR UPDATE SKIP LOCKED`, w.kept, limit).Query(func(rows pgx.Rows) error {
+FOR UPDATE SKIP LOCKED`, w.kept, limit, int64(w.from)).Query(func(rows pgx.Rows) error {
 		seen, err = w.collect(rows)
 		return err
 	})
@@ -107,6 +144,7 @@ func (w *sweep) collect(rows pgx.Rows) (seen int, err error) {
 		if err := rows.Scan(targets...); err != nil {
 			return seen, err
 		}
+		w.last = reservation.Time(r.expiresAt)
 		if _, damage := r.decode(); damage != nil {
 			w.kept++
 		} else {
@@ -127,8 +165,8 @@ WHERE r.ctid = ANY ($1::text[]::tid[]) AND r.expires_at <= $2::bigint AND r.stat
 			return nil
 		})
 	batch.Queue(`SELECT COALESCE((SELECT r.expires_at FROM idemd.reservations AS r
-WHERE r.expires_at IS NOT NULL AND r.expires_at <= $1::bigint
-ORDER BY r.expires_at OFFSET $2::bigint LIMIT 1), 0)`, int64(w.now), w.kept).
+WHERE r.expires_at >= $3::bigint AND r.expires_at <= $1::bigint
+ORDER BY r.expires_at OFFSET $2::bigint LIMIT 1), 0)`, int64(w.now), w.kept, int64(w.from)).
 		QueryRow(func(row pgx.Row) error { return row.Scan((*int64)(&oldest)) })
 	batch.Queue("COMMIT")
 	return deleted, oldest, w.conn.SendBatch(ctx, batch).Close()
