@@ -9,36 +9,17 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/e2e/fault"
 	"github.com/idemd/idemd/e2e/harness"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
-// guard makes a client until the test ends.
-func guard(t *testing.T, addr string, o idem.Options) *idem.Client {
-	t.Helper()
-	conn, err := grpc.NewClient(addr, append(idem.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Tenant = "acme"
-	client := idem.New(conn, o)
-	t.Cleanup(func() {
-		if err := client.Close(harness.Bounded(t)); err != nil {
-			t.Error(err)
-		}
-		_ = conn.Close()
-	})
-	return client
-}
-
-// guarding is the operation "k".
+// guarding is guarded with another lease, and a short settle time.
 func guarding(lease time.Duration) idem.Operation {
-	return idem.Operation{Key: "k", Fingerprint: idem.SHA256("test-v1", []byte("k")), Lease: lease, Settle: time.Second}
+	op := guarded()
+	op.Lease, op.Settle = lease, time.Second
+	return op
 }
 
 // effects counts, and tells which one it was.
@@ -52,7 +33,7 @@ func (e *effects) do() *idem.Result {
 // that is allowed. A second effect never is.
 func wantOnce(t *testing.T, addr string, e *effects, mayBeUnresolved bool) {
 	t.Helper()
-	client, ctx := guard(t, addr, idem.Options{}), harness.Bounded(t)
+	client, ctx := newClient(t, addr, idem.Options{}), harness.Bounded(t)
 	for {
 		answer, err := client.Do(ctx, guarding(time.Second), func(context.Context, *idem.Grant) (*idem.Result, error) { return e.do(), nil })
 		var unresolved *idem.UnresolvedError
@@ -73,7 +54,7 @@ func TestACallerThatLeavesRightAfterItsEffectLeavesItsResult(t *testing.T) {
 	house.EachStore(t, func(t *testing.T, s harness.Store) {
 		d, e := house.Serve(t, s), &effects{}
 		ctx, leave := context.WithCancel(t.Context())
-		answer, err := guard(t, d.GRPC, idem.Options{}).Do(ctx, guarding(time.Minute), func(context.Context, *idem.Grant) (*idem.Result, error) {
+		answer, err := newClient(t, d.GRPC, idem.Options{}).Do(ctx, guarding(time.Minute), func(context.Context, *idem.Grant) (*idem.Result, error) {
 			defer leave()
 			return e.do(), nil
 		})
@@ -91,7 +72,7 @@ func TestACallerWhoseDeadlineEndsDuringItsEffectLeavesItsResult(t *testing.T) {
 		proxy.Break(fault.On(completeMethod, fault.DelayAnswer(150*time.Millisecond)))
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		answer, err := guard(t, proxy.Addr(), idem.Options{}).Do(ctx, guarding(time.Minute), func(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
+		answer, err := newClient(t, proxy.Addr(), idem.Options{}).Do(ctx, guarding(time.Minute), func(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
 			<-ctx.Done()
 			return e.do(), nil
 		})
@@ -108,7 +89,7 @@ func TestWhoeverHasNoTimeLeftReservesNothing(t *testing.T) {
 	defer cancel()
 	op := guarding(time.Minute)
 	op.MinRemaining = 30 * time.Second
-	_, err := guard(t, proxy.Addr(), idem.Options{}).Do(ctx, op, func(context.Context, *idem.Grant) (*idem.Result, error) {
+	_, err := newClient(t, proxy.Addr(), idem.Options{}).Do(ctx, op, func(context.Context, *idem.Grant) (*idem.Result, error) {
 		t.Error("it is run")
 		return nil, nil
 	})
@@ -120,7 +101,7 @@ func TestWhoeverHasNoTimeLeftReservesNothing(t *testing.T) {
 func TestADaemonThatRestartsBetweenReserveAndCompleteLosesNothing(t *testing.T) {
 	house.EachStore(t, func(t *testing.T, s harness.Store) {
 		d, e := house.Serve(t, s), &effects{}
-		answer, err := guard(t, d.GRPC, idem.Options{}).Do(t.Context(), guarding(time.Minute), func(context.Context, *idem.Grant) (*idem.Result, error) {
+		answer, err := newClient(t, d.GRPC, idem.Options{}).Do(t.Context(), guarding(time.Minute), func(context.Context, *idem.Grant) (*idem.Result, error) {
 			d.Kill()
 			harness.Restart(t, d)
 			return e.do(), nil
@@ -151,7 +132,7 @@ func TestAStoreThatIsAwayForCompleteCausesNoSecondEffect(t *testing.T) {
 func doWithoutStore(t *testing.T, addr string, lease time.Duration, away, back func()) {
 	t.Helper()
 	e := &effects{}
-	client := guard(t, addr, idem.Options{FinishTimeout: 2 * lease})
+	client := newClient(t, addr, idem.Options{FinishTimeout: 2 * lease})
 	answer, err := client.Do(t.Context(), guarding(lease), func(context.Context, *idem.Grant) (*idem.Result, error) {
 		away()
 		return e.do(), nil
@@ -176,7 +157,7 @@ func TestAnOwnerStopsBeforeItsLeaseLapses(t *testing.T) {
 		proxy.Break(fault.On(extendMethod, fault.LoseRequest))
 		direct := dial(t, d.GRPC)
 		var lost atomic.Int64
-		client := guard(t, proxy.Addr(), idem.Options{Hooks: idem.Hooks{LeaseLost: func(idem.Address, error) { lost.Add(1) }}})
+		client := newClient(t, proxy.Addr(), idem.Options{Hooks: idem.Hooks{LeaseLost: func(idem.Address, error) { lost.Add(1) }}})
 		_, err := client.Do(t.Context(), guarding(2*time.Second), func(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
 			harness.Await(t, "the loss of the lease", ctx.Done())
 			if record := direct.lookup(t, "k"); record.GetState() != idemdv1.State_STATE_PROCESSING {
@@ -194,33 +175,15 @@ func TestAnOwnerStopsBeforeItsLeaseLapses(t *testing.T) {
 	})
 }
 
-func TestAnOwnerWhoseExtensionsAreAnsweredTooLateStops(t *testing.T) {
-	d := house.Serve(t, house.Embedded(t))
-	proxy := harness.GRPC(t, d.GRPC)
-	const lease = time.Second
-	proxy.Break(fault.On(extendMethod, fault.DelayAnswer(2*lease)))
-	_, err := guard(t, proxy.Addr(), idem.Options{}).Do(t.Context(), guarding(lease), func(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
-		harness.Await(t, "the loss of the lease", ctx.Done())
-		return nil, context.Cause(ctx)
-	})
-	if !errors.Is(err, idem.ErrLeaseLost) {
-		t.Errorf("answered %v", err)
-	}
-}
-
 func TestALongEffectKeepsItsLease(t *testing.T) {
 	house.EachStore(t, func(t *testing.T, s harness.Store) {
 		d, e := house.Serve(t, s), &effects{}
 		const lease = 600 * time.Millisecond
-		direct := dial(t, d.GRPC)
-		op := guarding(lease)
+		direct, client, op := dial(t, d.GRPC), newClient(t, d.GRPC, idem.Options{}), guarding(lease)
 		op.Mode = idem.Transactional
-		answer, err := guard(t, d.GRPC, idem.Options{}).Do(t.Context(), op, func(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
+		answer, err := client.Do(t.Context(), op, func(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
 			for over := time.After(3 * lease); ; {
-				request := rerunning(newToken(), lease)
-				digest := op.Fingerprint
-				request.Fingerprint = &idemdv1.Fingerprint{Scheme: digest.Scheme, Digest: digest.Digest}
-				other, err := direct.Reserve(harness.Bounded(t), request)
+				other, err := direct.Reserve(harness.Bounded(t), rerunning(newToken(), lease))
 				if err != nil || other.GetInProgress() == nil {
 					t.Errorf("somebody else is answered %v, %v", other, err)
 				}
@@ -236,16 +199,8 @@ func TestALongEffectKeepsItsLease(t *testing.T) {
 		if err != nil || answer.Attempt != 1 {
 			t.Errorf("it is answered %+v, %v", answer, err)
 		}
-		wantOnceTransactional(t, d.GRPC, op, e)
+		wantOnce(t, d.GRPC, e, false)
 	})
-}
-
-func wantOnceTransactional(t *testing.T, addr string, op idem.Operation, e *effects) {
-	t.Helper()
-	answer, err := guard(t, addr, idem.Options{}).Do(harness.Bounded(t), op, func(context.Context, *idem.Grant) (*idem.Result, error) { return e.do(), nil })
-	if err != nil || !answer.Replayed || e.n.Load() != 1 {
-		t.Errorf("the retry is answered %+v, %v, after %d effects", answer, err, e.n.Load())
-	}
 }
 
 // Every call is sent twice, by many callers at once.
@@ -253,7 +208,7 @@ func TestHedgedCallersShareOneEffect(t *testing.T) {
 	house.EachStore(t, func(t *testing.T, s harness.Store) {
 		proxy := harness.GRPC(t, house.Serve(t, s).GRPC)
 		proxy.Break(fault.Twice)
-		client, e := guard(t, proxy.Addr(), idem.Options{}), &effects{}
+		client, e := newClient(t, proxy.Addr(), idem.Options{}), &effects{}
 		var callers sync.WaitGroup
 		for range 20 {
 			callers.Go(func() {
@@ -270,43 +225,31 @@ func TestHedgedCallersShareOneEffect(t *testing.T) {
 	})
 }
 
-// The caller leaves while the daemon grants it the attempt: nobody has heard of the
+// The caller leaves while the daemon's answer is on its way: nobody has heard of the
 // grant, and the key is not held by it.
 func TestAGrantThatNobodyHeardIsWithdrawn(t *testing.T) {
-	for what, delay := range map[string]fault.Fault{
-		"the answer is late":  fault.DelayAnswer(time.Minute),
-		"the request is late": fault.DelayRequest(200 * time.Millisecond),
-	} {
-		t.Run(what, func(t *testing.T) {
-			house.EachStore(t, func(t *testing.T, s harness.Store) {
-				d, e := house.Serve(t, s), &effects{}
-				proxy := harness.GRPC(t, d.GRPC)
-				sent := make(chan struct{}, 1)
-				proxy.Break(fault.Times(1, fault.On(reserveMethod, func(ctx context.Context, method string, forward fault.Forward) ([]byte, error) {
-					return delay(ctx, method, func(ctx context.Context) ([]byte, error) {
-						defer func() { sent <- struct{}{} }()
-						return forward(ctx)
-					})
-				})))
-				ctx, leave := context.WithTimeout(t.Context(), 150*time.Millisecond)
-				defer leave()
-				withdrawn := make(chan error, 1)
-				client := guard(t, proxy.Addr(), idem.Options{Hooks: idem.Hooks{Withdrawn: func(_ idem.Address, err error) { withdrawn <- err }}})
-				op := guarding(time.Minute)
-				op.MinRemaining = -1
-				_, err := client.Do(ctx, op, func(context.Context, *idem.Grant) (*idem.Result, error) { return e.do(), nil })
-				if err == nil || e.n.Load() != 0 {
-					t.Fatalf("answered %v, after %d effects", err, e.n.Load())
-				}
-				harness.Await(t, "the late Reserve", sent)
-				if err := harness.Await(t, "the withdrawal", withdrawn); err != nil {
-					t.Errorf("withdrawn with %v", err)
-				}
-				answer, err := client.Do(harness.Bounded(t), op, func(context.Context, *idem.Grant) (*idem.Result, error) { return e.do(), nil })
-				if err != nil || answer.Replayed || e.n.Load() != 1 {
-					t.Errorf("the retry is answered %+v, %v", answer, err)
-				}
-			})
-		})
-	}
+	house.EachStore(t, func(t *testing.T, s harness.Store) {
+		d, e := house.Serve(t, s), &effects{}
+		proxy := harness.GRPC(t, d.GRPC)
+		ctx, leave := context.WithCancel(t.Context())
+		proxy.Break(fault.Times(1, fault.On(reserveMethod, func(ctx context.Context, method string, forward fault.Forward) ([]byte, error) {
+			_, err := fault.LoseAnswer(ctx, method, forward)
+			leave()
+			return nil, err
+		})))
+		withdrawn := make(chan error, 1)
+		client := newClient(t, proxy.Addr(), idem.Options{Hooks: idem.Hooks{Withdrawn: func(_ idem.Address, err error) { withdrawn <- err }}})
+		do := func(ctx context.Context) (*idem.Answer, error) {
+			return client.Do(ctx, guarding(time.Minute), func(context.Context, *idem.Grant) (*idem.Result, error) { return e.do(), nil })
+		}
+		if _, err := do(ctx); err == nil || e.n.Load() != 0 {
+			t.Fatalf("answered %v, after %d effects", err, e.n.Load())
+		}
+		if err := harness.Await(t, "the withdrawal", withdrawn); err != nil {
+			t.Errorf("withdrawn with %v", err)
+		}
+		if answer, err := do(harness.Bounded(t)); err != nil || answer.Attempt != 2 || e.n.Load() != 1 {
+			t.Errorf("the retry is answered %+v, %v", answer, err)
+		}
+	})
 }

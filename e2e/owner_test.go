@@ -44,7 +44,7 @@ func ownForEver(addr string) int {
 	if os.Getenv(modeVariable) != "" {
 		mode = idem.Transactional
 	}
-	client := idem.New(conn, idem.Options{Tenant: "acme", Owner: "the one who dies"})
+	client := idem.New(conn, idem.Options{Owner: "the one who dies"})
 	_, err = client.Do(context.Background(), ownedOperation(mode), func(ctx context.Context, g *idem.Grant) (*idem.Result, error) {
 		if err := g.Checkpoint(ctx, []byte("half of it")); err != nil {
 			return nil, err
@@ -96,7 +96,7 @@ func TestWhatADeadOwnerLeftIsDoneAgainOnlyBySomebodyWhoLooked(t *testing.T) {
 	house.EachStore(t, func(t *testing.T, s harness.Store) {
 		d, e := house.Serve(t, s), &effects{}
 		died := killedOwner(t, d.GRPC, idem.External)
-		client, op, ctx := guard(t, d.GRPC, idem.Options{}), ownedOperation(idem.External), harness.Bounded(t)
+		client, op, ctx := newClient(t, d.GRPC, idem.Options{}), ownedOperation(idem.External), harness.Bounded(t)
 		do := func() (*idem.Answer, error) {
 			return client.Do(ctx, op, func(context.Context, *idem.Grant) (*idem.Result, error) { return e.do(), nil })
 		}
@@ -126,7 +126,7 @@ func TestATransactionalEffectOfADeadOwnerIsTakenOver(t *testing.T) {
 	house.EachStore(t, func(t *testing.T, s harness.Store) {
 		d, e := house.Serve(t, s), &effects{}
 		died := killedOwner(t, d.GRPC, idem.Transactional)
-		answer, err := guard(t, d.GRPC, idem.Options{}).Do(harness.Bounded(t), ownedOperation(idem.Transactional),
+		answer, err := newClient(t, d.GRPC, idem.Options{}).Do(harness.Bounded(t), ownedOperation(idem.Transactional),
 			func(_ context.Context, g *idem.Grant) (*idem.Result, error) {
 				if lasted := time.Since(died); lasted < ownerLease/2 {
 					t.Errorf("it is taken over %v after the death, with a lease of %v", lasted, ownerLease)

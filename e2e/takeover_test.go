@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/idemd/idemd/e2e/harness"
@@ -113,41 +112,6 @@ func TestALeaseThatWaitedForItsRowHasItsFullLength(t *testing.T) {
 	if end.Before(free.Add(lease)) || extended.GetLeaseRemaining().AsDuration() < lease {
 		t.Errorf("the row was free at %v, the lease of %v ends at %v", free, lease, end)
 	}
-}
-
-func TestAKeyIsNewAgainOnlyAfterTheTimeThatTheAnswerTold(t *testing.T) {
-	house.EachStore(t, func(t *testing.T, s harness.Store) {
-		client, ctx := dial(t, house.Serve(t, s).GRPC), harness.Bounded(t)
-		request := reserving(newToken())
-		request.Retention = durationpb.New(time.Second)
-		client.own(t, request)
-		record := client.lookup(t, "k")
-		completed, err := client.Complete(ctx, completing(request.GetOwnerToken(), "done"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		again := proto.Clone(request).(*idemdv1.ReserveRequest)
-		again.OwnerToken = newToken()
-		replayed, err := client.Reserve(ctx, again)
-		if err != nil || !proto.Equal(replayed.GetReplay().GetExpiresAt(), completed.GetExpiresAt()) {
-			t.Fatalf("Complete told %v, the replay is %v, %v", completed, replayed, err)
-		}
-		harness.Until(t, "the end of the retention", func() bool {
-			_, err := client.Lookup(ctx, &idemdv1.LookupRequest{Tenant: "acme", Key: "k"})
-			return reason(err) == "RESERVATION_NOT_FOUND"
-		})
-		// The old retry says how old it is, and is refused; a new operation is new.
-		again.FirstAttemptAt = record.GetReservedAt()
-		_, err = client.Reserve(ctx, again)
-		wantReason(t, err, "KEY_MAY_HAVE_EXPIRED")
-		again.FirstAttemptAt = nil
-		owned := client.own(t, again)
-		if owned.GetAttempt() != 1 || owned.GetFence() <= record.GetFence() {
-			t.Errorf("the new operation is granted as %v", owned)
-		}
-		_, err = client.Complete(ctx, completing(request.GetOwnerToken(), "late"))
-		wantReason(t, err, "STALE_TOKEN")
-	})
 }
 
 func TestTenantsShareNothing(t *testing.T) {
