@@ -35,8 +35,11 @@ type Func = func(context.Context, *Grant) (*Result, error)
 // the daemon within Options.Patience: fn was not run). [KeepKey] says what to do with
 // the key. When the daemon can't be reached, fn is not run.
 //
-// A panic of fn is recorded as an unknown outcome and goes on.
+// A panic of fn is recorded as an unknown outcome and goes on. A nil fn panics.
 func (c *Client) Do(ctx context.Context, op Operation, fn Func) (*Answer, error) {
+	if fn == nil {
+		panic("idem: Do without a function")
+	}
 	g := c.newGuard(op)
 	defer func() {
 		if g.doubt {

@@ -308,10 +308,8 @@ func TestAnOldRetryIsRefusedAndItsKeyKept(t *testing.T) {
 func TestWhatFnChangesIsNotWhatIsTold(t *testing.T) {
 	bubble(t, script{"Reserve": {ownedFor(3 * time.Second)}}, Options{}, func(t *testing.T, c *Client, f *fake) {
 		op := operation()
-		digest := bytes.Clone(op.Fingerprint.Digest)
 		_, err := c.Do(t.Context(), op, func(ctx context.Context, g *Grant) (*Result, error) {
 			g.Tenant, g.Namespace, g.Key = "mallory", "other", "other"
-			op.Fingerprint.Digest[0]++
 			op.Key = "other"
 			sleep(ctx, 2*time.Second)
 			return nil, nil
@@ -330,7 +328,18 @@ func TestWhatFnChangesIsNotWhatIsTold(t *testing.T) {
 				t.Errorf("told %v", r)
 			}
 		}
-		if sent := requests[*idemdv1.ReserveRequest](f)[0]; !bytes.Equal(sent.GetFingerprint().GetDigest(), digest) {
+	})
+	bubble(t, script{"Reserve": {unresolvedFor(time.Hour), ownedFor(time.Second)}}, Options{}, func(t *testing.T, c *Client, f *fake) {
+		op := operation()
+		op.Reconcile = func(context.Context, *Unresolved) (Verdict, error) {
+			op.Fingerprint.Digest[0]++
+			return WasNotExecuted(), nil
+		}
+		if _, err := c.Do(t.Context(), op, returns(nil, nil)); err != nil {
+			t.Fatal(err)
+		}
+		sent := requests[*idemdv1.ReserveRequest](f)
+		if !bytes.Equal(sent[0].GetFingerprint().GetDigest(), sent[1].GetFingerprint().GetDigest()) {
 			t.Error("the fingerprint was changed")
 		}
 	})
@@ -359,6 +368,17 @@ func TestWhatAnOperationSaysIsSentAndTheClientFillsTheRest(t *testing.T) {
 			r.GetLease() != nil || r.GetRetention() != nil {
 			t.Errorf("sent %v", r)
 		}
+	})
+}
+
+func TestWithoutAFunctionNothingIsReserved(t *testing.T) {
+	bubble(t, nil, Options{}, func(t *testing.T, c *Client, f *fake) {
+		defer func() {
+			if recover() == nil || f.sent() != "" {
+				t.Errorf("sent %s", f.sent())
+			}
+		}()
+		_, _ = c.Do(t.Context(), operation(), nil)
 	})
 }
 

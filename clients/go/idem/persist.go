@@ -15,6 +15,9 @@ const (
 	// forever is the patience of what its context alone bounds.
 	forever = time.Duration(1<<63 - 1)
 
+	// brokenTries bounds how often what is no answer of the daemon's is tried.
+	brokenTries = 3
+
 	firstPause = 50 * time.Millisecond
 	lastPause  = 2 * time.Second
 )
@@ -24,7 +27,7 @@ const (
 // patience lasts.
 func persist(ctx context.Context, patience, timeout time.Duration, call func(context.Context) error) *Error {
 	var failing time.Time
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for pause, tries := firstPause, 1; ; pause, tries = min(2*pause, lastPause), tries+1 {
 		one, cancel := context.WithTimeout(ctx, timeout)
 		err := errorOf(call(one))
 		cancel()
@@ -34,7 +37,7 @@ func persist(ctx context.Context, patience, timeout time.Duration, call func(con
 		if ctx.Err() != nil && err.Reason == "" {
 			return endedBy(ctx, nil)
 		}
-		if !err.transient() {
+		if !err.transient() && (!err.broken() || tries >= brokenTries) {
 			return err
 		}
 		if failing.IsZero() {
@@ -55,9 +58,19 @@ func (e *Error) transient() bool {
 	return e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded || e.RetryAfter > 0
 }
 
-// decided: the daemon has looked, and the call has changed nothing.
+// broken: a stream that broke, or what a proxy says; but also a message that can't be
+// sent at all.
+func (e *Error) broken() bool {
+	return e.Reason == "" && (e.Code == codes.Canceled || e.Code == codes.Internal || e.Code == codes.Unknown)
+}
+
+// decided: the call was looked at, and has changed nothing.
 func (e *Error) decided() bool {
-	return e.Reason != "" && (e.Code == codes.InvalidArgument || e.Code == codes.FailedPrecondition)
+	switch e.Code {
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
+		return true
+	}
+	return false
 }
 
 // jittered lengthens a pause by up to a quarter: never earlier than asked for, and not

@@ -238,3 +238,17 @@ func TestAVerdictsResultThatIsTooLargeIsLeftOut(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatWasInProgressBeforeIsNotToldLater(t *testing.T) {
+	s := script{"Reserve": {inProgress(time.Second), unresolvedFor(time.Hour), silence}}
+	bubble(t, s, Options{}, func(t *testing.T, c *Client, _ *fake) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var asked []time.Time
+		_, err := c.Do(ctx, reconciled(&asked, WasExecuted(nil)), forbidden(t))
+		var pending *InProgressError
+		if errors.As(err, &pending) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("answered %v", err)
+		}
+	})
+}

@@ -31,6 +31,7 @@ func (g *guard) reserve(ctx context.Context) (*idemdv1.ReserveResponse, error) {
 			}
 			return nil, err
 		case response.GetInProgress() == nil:
+			g.pending = nil
 			return response, nil
 		default:
 			if err := g.pause(ctx, response.GetInProgress()); err != nil {

@@ -30,6 +30,7 @@ func (a *attempt) tell(ctx context.Context, o outcome) (told, error) {
 		if late := a.tellLater(ctx, o); late != nil {
 			return told{}, late
 		}
+		err.Message = "not recorded yet, told on in the background: " + err.Message
 	default:
 		a.unrecorded(ctx, err)
 	}

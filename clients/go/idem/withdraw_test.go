@@ -76,6 +76,7 @@ func TestWhatTheDaemonHasDecidedIsNotWithdrawn(t *testing.T) {
 	for _, answer := range []any{
 		inProgress(time.Second), replayOf(idemdv1.State_STATE_SUCCEEDED, ""), unresolvedFor(0), ownedFor(30 * time.Second),
 		refusal(codes.FailedPrecondition, FingerprintMismatch), refusal(codes.InvalidArgument, KeyInvalid),
+		status.Error(codes.PermissionDenied, "a proxy's word"), status.Error(codes.Unauthenticated, "a proxy's word"),
 	} {
 		bubble(t, script{"Reserve": {answer}}, Options{}, func(t *testing.T, c *Client, f *fake) {
 			op := operation()
@@ -88,12 +89,28 @@ func TestWhatTheDaemonHasDecidedIsNotWithdrawn(t *testing.T) {
 	}
 }
 
+func TestAnAnswerEndsTheDoubtOfEarlierTries(t *testing.T) {
+	for _, answer := range []any{ownedFor(30 * time.Second), replayOf(idemdv1.State_STATE_SUCCEEDED, "")} {
+		bubble(t, script{"Reserve": {away(), answer}}, Options{}, func(t *testing.T, c *Client, f *fake) {
+			if _, err := c.Do(t.Context(), operation(), returns(nil, nil)); err != nil {
+				t.Error(err)
+			}
+			if err := c.Close(context.Background()); err != nil || len(requests[*idemdv1.ExtendRequest](f)) > 0 {
+				t.Errorf("sent %s; %v", f.sent(), err)
+			}
+		})
+	}
+}
+
 func TestAnAnswerWithoutAReasonIsWithdrawn(t *testing.T) {
-	for _, code := range []codes.Code{codes.Internal, codes.Unknown, codes.PermissionDenied, codes.Canceled} {
+	for _, code := range []codes.Code{codes.Internal, codes.Unknown, codes.Canceled} {
 		var seen events
-		bubble(t, script{"Reserve": {status.Error(code, "a proxy's word")}}, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, _ *fake) {
+		bubble(t, script{"Reserve": {status.Error(code, "a proxy's word")}}, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, f *fake) {
 			if _, err := c.Do(t.Context(), operation(), forbidden(t)); status.Code(err) != code {
 				t.Errorf("answered %v", err)
+			}
+			if n := len(requests[*idemdv1.ReserveRequest](f)); n != brokenTries {
+				t.Errorf("%v: tried %d times", code, n)
 			}
 			if err := c.Close(context.Background()); err != nil || len(seen.list()) != 1 {
 				t.Errorf("after %v: hooks %v, %v", code, seen.list(), err)
