@@ -265,3 +265,28 @@ func TestFilesStayShort(t *testing.T) {
 		}
 	}
 }
+
+// Whoever imports the Go client pulls in nothing of the daemon's. (The error details of
+// grpc itself are a module of their own.)
+func TestTheGoClientNeedsGRPCProtobufAndGenOnly(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "clients", "go", "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := []string{
+		"github.com/idemd/idemd/gen", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc",
+	}
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || !strings.HasPrefix(fields[1], "v") {
+			continue // an indirect one has a comment
+		}
+		if found++; !within(fields[0], allowed) {
+			t.Errorf("clients/go needs %s", fields[0])
+		}
+	}
+	if found != len(allowed) {
+		t.Errorf("%d requirements were found, want %d", found, len(allowed))
+	}
+}

@@ -16,9 +16,11 @@ const (
 	// error that was not declared and a panic may all have left it done, so nobody
 	// repeats it before somebody has found out.
 	External Mode = iota
-	// Transactional effects commit in one database transaction that checks the fence:
-	// repeating is safe, and an error means that it was rolled back. If the commit's own
-	// outcome is not known, declare it: [Unknown].
+	// Transactional effects commit in one database transaction, and an error means that
+	// it was rolled back; if the commit's own outcome is not known, declare it: [Unknown].
+	// An owner that falls silent is followed by another attempt. So the transaction must
+	// check the fence, and write the key beside what it creates: an earlier attempt may
+	// have committed and died before it could tell.
 	Transactional
 )
 
