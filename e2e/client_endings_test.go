@@ -37,9 +37,9 @@ func endings() map[string]func(*walk) {
 		"a result, taken over meanwhile":            takenOver,
 		`a result, judged "not executed" meanwhile`: judged,
 
-		"a result too large to keep":      returning(&idem.Result{Body: make([]byte, idem.MaxBodyBytes+1), DecisionId: "ch_1"}, nil),
-		"a result the daemon refuses":     refusedResult,
-		"a result, the daemon restarting": daemonRestarts,
+		"a result too large to keep":            returning(&idem.Result{Body: make([]byte, idem.MaxBodyBytes+1), DecisionId: "ch_1"}, nil),
+		"a result with something invalid in it": invalidResult,
+		"a result, the daemon restarting":       daemonRestarts,
 
 		"a result, the daemon away for longer than FinishTimeout": daemonBackLater,
 		"a result, the daemon away for too long":                  daemonAway,
@@ -118,11 +118,10 @@ func judged(w *walk) {
 	})
 }
 
-func refusedResult(w *walk) {
-	w.op.Lease = shortLease
-	refused := receipt()
-	refused.Headers = []*idem.Header{{Name: "not a token", Value: nil}}
-	returning(refused, nil)(w)
+func invalidResult(w *walk) {
+	invalid := receipt()
+	invalid.Headers = []*idem.Header{{Name: "not a token", Value: nil}}
+	returning(invalid, nil)(w)
 }
 
 func daemonRestarts(w *walk) {

@@ -13,6 +13,7 @@ import (
 	"github.com/idemd/idemd/e2e/fault"
 	"github.com/idemd/idemd/e2e/harness"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+	"github.com/idemd/idemd/internal/pgtest"
 )
 
 // guarding is guarded with another lease, and a short settle time.
@@ -111,6 +112,22 @@ func TestADaemonThatRestartsBetweenReserveAndCompleteLosesNothing(t *testing.T) 
 		}
 		wantOnce(t, d.GRPC, e, false)
 	})
+}
+
+func TestADatabaseThatCrashesDuringTheEffectLosesNothing(t *testing.T) {
+	server, e := pgtest.Start(t), &effects{}
+	d := house.Serve(t, harness.OnServer(server.DSN(server.Database(t, ""))))
+	answer, err := newClient(t, d.GRPC, idem.Options{}).Do(t.Context(), guarding(time.Minute), func(context.Context, *idem.Grant) (*idem.Result, error) {
+		server.Kill()
+		if err := server.Start(); err != nil {
+			t.Error(err)
+		}
+		return e.do(), nil
+	})
+	if err != nil || answer.Unrecorded != nil {
+		t.Errorf("it is answered %+v, %v", answer, err)
+	}
+	wantOnce(t, d.GRPC, e, false)
 }
 
 // The store is away when the outcome is told, for longer than the lease and than Do
