@@ -116,11 +116,11 @@ func (g *guard) resolve(ctx context.Context, v Verdict, known Unresolved) error 
 		if err == nil || err.Reason == VersionConflict || err.Reason == NotUnresolved || err.Reason == ReservationNotFound {
 			return nil
 		}
-		smaller := shrunk(request.GetResult(), err)
-		if !err.tooLarge() || smaller == nil {
+		less := reduced(request.GetResult(), err)
+		if less == nil {
 			return &UnresolvedError{Unresolved: known, Err: err}
 		}
-		request.Result = smaller
+		request.Result = less
 	}
 }
 

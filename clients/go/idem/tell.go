@@ -2,10 +2,8 @@ package idem
 
 import (
 	"context"
-	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
@@ -60,8 +58,9 @@ func (a *attempt) unrecorded(ctx context.Context, err error) {
 	}
 }
 
-// record sends the outcome until it is answered or ctx ends. What is too large is left
-// out, for a done operation must not run again because its answer was big.
+// record sends the outcome until it is answered or ctx ends. What is refused of its result
+// is left out, for a done operation must not run again because its answer was big, or
+// had a header that is none.
 func (a *attempt) record(ctx context.Context, o outcome) (told, *Error) {
 	for {
 		var t told
@@ -69,15 +68,15 @@ func (a *attempt) record(ctx context.Context, o outcome) (told, *Error) {
 			t, err = a.send(ctx, o)
 			return err
 		})
-		if err == nil || !err.tooLarge() {
+		if err == nil {
+			return t, nil
+		}
+		less := reduced(o.result, err)
+		if less == nil {
 			return t, err
 		}
-		smaller := shrunk(o.result, err)
-		if smaller == nil {
-			return t, err
-		}
-		a.warn(ctx, "the result was too large to be kept whole", err)
-		o.result = smaller
+		a.warn(ctx, "the result could not be kept whole", err)
+		o.result = less
 	}
 }
 
@@ -94,28 +93,4 @@ func (a *attempt) send(ctx context.Context, o outcome) (told, error) {
 		Kind: o.failed, Result: o.result,
 	})
 	return told{r.GetVersion(), timeOf(r.GetExpiresAt())}, err
-}
-
-// tooLarge: idemd's own limit, or one of gRPC's on the way.
-func (e *Error) tooLarge() bool {
-	return e.Reason == ResultTooLarge || e.Reason == "" && e.Code == codes.ResourceExhausted
-}
-
-// shrunk leaves out what was refused as too large: the headers if it was them, else the
-// body, and then the headers too. Nil: there is nothing left to leave out.
-func shrunk(r *Result, refusal *Error) *Result {
-	headers := strings.HasPrefix(refusal.Metadata["field"], "result.headers")
-	if len(r.GetBody()) == 0 {
-		headers = true
-	}
-	if headers && len(r.GetHeaders()) == 0 {
-		return nil
-	}
-	small := proto.CloneOf(r)
-	if headers {
-		small.Headers = nil
-	} else {
-		small.Body, small.BodyOmitted = nil, true
-	}
-	return small
 }

@@ -206,6 +206,53 @@ func TestWhatIsTooLargeIsLeftOutAndTheFirstCallerHasItAll(t *testing.T) {
 	}
 }
 
+func TestWhatIsInvalidInAResultIsLeftOutForTheOperationIsDone(t *testing.T) {
+	full := func() *Result {
+		return &Result{
+			Status: 201, Headers: []*Header{{Name: "not a token"}}, ContentType: "text/plain", Body: []byte("receipt"), DecisionId: "ch 1",
+		}
+	}
+	invalidIn := func(reason Reason, field string) error { return refusalIn(field, codes.InvalidArgument, reason) }
+	for name, c := range map[string]struct {
+		refusal error
+		spoil   func(*Result)
+		without func(*Result)
+	}{
+		"headers":      {invalidIn(ResultInvalid, "result.headers"), nil, func(r *Result) { r.Headers = nil }},
+		"content type": {invalidIn(ResultInvalid, "result.content_type"), nil, func(r *Result) { r.ContentType = "" }},
+		"decision id":  {invalidIn(LabelInvalid, "result.decision_id"), nil, func(r *Result) { r.DecisionId = "" }},
+		"body ref":     {invalidIn(ResultInvalid, "result.body_ref"), func(r *Result) { r.BodyRef = "s3" }, func(r *Result) { r.BodyRef = "" }},
+		"no UTF-8": {
+			status.Error(codes.Internal, "grpc: error while marshaling: string field contains invalid UTF-8"),
+			func(r *Result) { r.ContentType, r.Headers[0].Name = "text/\xff", "\xff" },
+			func(r *Result) { r.ContentType, r.Headers = "", nil },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := []any{c.refusal, &idemdv1.CompleteResponse{}}
+			if status.Code(c.refusal) == codes.Internal {
+				answers = []any{c.refusal, c.refusal, c.refusal, &idemdv1.CompleteResponse{}} // it may be a broken stream
+			}
+			bubble(t, script{"Complete": answers}, Options{}, func(t *testing.T, client *Client, f *fake) {
+				given, stored := full(), full()
+				if c.spoil != nil {
+					c.spoil(given)
+					c.spoil(stored)
+				}
+				c.without(stored)
+				answer, err := client.Do(t.Context(), operation(), returns(given, nil))
+				if err != nil || answer.Unrecorded != nil || string(answer.Result.GetBody()) != "receipt" {
+					t.Errorf("answered %+v, %v", answer, err)
+				}
+				told := requests[*idemdv1.CompleteRequest](f)
+				if last := told[len(told)-1].GetResult(); !proto.Equal(last, stored) {
+					t.Errorf("stored %v, want %v", last, stored)
+				}
+			})
+		})
+	}
+}
+
 func TestNoResultIsAnEmptyOne(t *testing.T) {
 	bubble(t, nil, Options{}, func(t *testing.T, c *Client, _ *fake) {
 		answer, err := c.Do(t.Context(), operation(), returns(nil, nil))
