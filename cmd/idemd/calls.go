@@ -42,7 +42,7 @@ func (c *reserveCmd) Run(std streams) error {
 	if err != nil {
 		return err
 	}
-	return c.dialled(func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.holding(c.Wait).dialled(func(ctx context.Context, conn *grpc.ClientConn) error {
 		response, err := idemdv1.NewIdempotencyServiceClient(conn).Reserve(ctx, request)
 		if err != nil {
 			return lostToken(err, request.GetOwnerToken())
@@ -194,7 +194,7 @@ type lookupCmd struct {
 
 // Run implements the command.
 func (c *lookupCmd) Run(std streams) error {
-	return call(c.clientFlags, std, idemdv1.NewIdempotencyServiceClient,
+	return call(c.holding(c.Wait), std, idemdv1.NewIdempotencyServiceClient,
 		idemdv1.IdempotencyServiceClient.Lookup, &idemdv1.LookupRequest{
 			Tenant: c.Tenant, Namespace: c.Namespace, Key: c.Key, Wait: duration(c.Wait),
 		})

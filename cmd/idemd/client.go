@@ -20,8 +20,16 @@ import (
 // clientFlags say which daemon to ask and how to print.
 type clientFlags struct {
 	Addr    string        `default:"127.0.0.1:7070" help:"The daemon's gRPC address." placeholder:"HOST:PORT"`
-	Timeout time.Duration `default:"10s" help:"How long to wait for the answer."`
+	Timeout time.Duration `default:"10s" help:"How long to wait for the answer, beyond --wait."`
 	Output  string        `short:"o" default:"table" enum:"table,json" help:"How to print: table or json."`
+}
+
+// holding leaves time for a call that is held.
+func (f clientFlags) holding(wait *time.Duration) clientFlags {
+	if wait != nil && *wait > 0 {
+		f.Timeout += *wait
+	}
+	return f
 }
 
 // addressFlags name a reservation.
