@@ -25,6 +25,9 @@ func TestDerivedKeysNeverChange(t *testing.T) {
 	} {
 		g := Grant{Tenant: v.address.Tenant, Namespace: v.address.Namespace, Key: v.address.Key, Attempt: 3, Fence: 9}
 		u := Unresolved{Tenant: v.address.Tenant, Namespace: v.address.Namespace, Key: v.address.Key}
+		if v.address.Namespace != "" && DeriveKey(v.address.Tenant, v.address.Namespace, v.address.Key, v.label) != v.want {
+			t.Errorf("%v %q: the function DeriveKey says otherwise", v.address, v.label)
+		}
 		if got := g.DeriveKey(v.label); got != v.want || u.DeriveKey(v.label) != v.want || !uuid.MatchString(got) {
 			t.Errorf("%v %q: %s, %s, want %s", v.address, v.label, got, u.DeriveKey(v.label), v.want)
 		}

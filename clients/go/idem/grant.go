@@ -1,11 +1,6 @@
 package idem
 
-import (
-	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"fmt"
-)
+import "context"
 
 // Grant is the right to execute one attempt of an operation.
 type Grant struct {
@@ -44,18 +39,9 @@ func (g *Grant) DeriveKey(label string) string {
 	return deriveKey(Address{g.Tenant, g.Namespace, g.Key}, label)
 }
 
-// deriveKey is a UUIDv8 (RFC 9562) of the SHA-256 of the parts, each behind its length.
 func deriveKey(a Address, label string) string {
 	if a.Namespace == "" {
 		a.Namespace = "default"
 	}
-	hash := sha256.New()
-	for _, part := range []string{"idemd-derive-v1", a.Tenant, a.Namespace, a.Key, label} {
-		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
-		hash.Write([]byte(part))
-	}
-	id := hash.Sum(nil)[:16]
-	id[6] = id[6]&0x0f | 0x80 // version 8
-	id[8] = id[8]&0x3f | 0x80 // variant 10
-	return fmt.Sprintf("%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:16])
+	return DeriveKey(a.Tenant, a.Namespace, a.Key, label)
 }

@@ -70,8 +70,9 @@ type Operation struct {
 	// it, and [Grant] has the pinned one.
 	PolicyVersion string
 	// FirstAttemptAt is when the operation was first tried. Zero = when Do is called.
-	// Who retries across processes passes the original time, so that a retry which
-	// comes after the retention is refused instead of run as new.
+	// Who retries across processes passes the original time ([KeyTime] of a key that
+	// [NewKey] made), so that a retry which comes after the retention is refused
+	// instead of run as new.
 	FirstAttemptAt time.Time
 	// Reconcile finds out whether an operation of unknown outcome was done, by asking
 	// the outside world. It may be called several times. Nil = Do returns an
