@@ -174,8 +174,8 @@ func (e *NotExecutedError) Error() string {
 func (e *NotExecutedError) Unwrap() error { return e.Err }
 
 // KeepKey says whether a caller that wants to repeat the operation after err must do so
-// with the same key. It is false after success, a final refusal, and where the key
-// belongs to another operation or can't be one; in all doubt it is true.
+// with the same key. It is false after success, a final refusal that is recorded, and
+// where the key belongs to another operation or can't be one; in all doubt it is true.
 func KeepKey(err error) bool {
 	var (
 		unresolved *UnresolvedError
@@ -190,7 +190,8 @@ func KeepKey(err error) bool {
 	case errors.As(err, &unresolved), errors.As(err, &pending), errors.As(err, &undone):
 		return true
 	case errors.As(err, &final):
-		return false
+		// A refusal that is not recorded is not for good: another attempt may succeed.
+		return final.Unrecorded != nil
 	case errors.As(err, &refused):
 		return refused.Reason != FingerprintMismatch && refused.Reason != KeyInvalid
 	}

@@ -160,6 +160,7 @@ func TestAKeyIsDroppedOnlyOnceItsOutcomeIsCertain(t *testing.T) {
 	}{
 		"success":                {nil, false},
 		"refused for good":       {&FinalError{Err: errBank}, false},
+		"refused, not recorded":  {&FinalError{Err: errBank, Answer: Answer{Unrecorded: errBank}}, true},
 		"another operation's":    {&Error{Reason: FingerprintMismatch}, false},
 		"not a key":              {&Error{Reason: KeyInvalid}, false},
 		"in progress":            {&InProgressError{}, true},
@@ -219,6 +220,7 @@ func TestThePageKeepsTheKeyWhereKeepKeyDoes(t *testing.T) {
 	examples := map[string][]error{
 		"nil":                          {nil},
 		"*FinalError":                  {&FinalError{Err: errBank}, &FinalError{}},
+		"*FinalError, Unrecorded":      {&FinalError{Err: errBank, Answer: Answer{Unrecorded: errBank}}},
 		"*NotExecutedError":            {&NotExecutedError{Err: errBank}},
 		"*InProgressError":             {&InProgressError{}},
 		"*UnresolvedError":             {&UnresolvedError{}, &UnresolvedError{Err: errBank}},
