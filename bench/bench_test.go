@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 
 func TestAShortRunMeasuresEachContender(t *testing.T) {
 	p := fullPlan()
-	p.Callers, p.Pools, p.Rounds, p.WarmUp, p.Window, p.Waiters = []int{1, 70}, []int{2}, 1, 20*time.Millisecond, 200*time.Millisecond, 50
+	p.Callers, p.Pools, p.Rounds, p.WarmUp, p.Window, p.Waiters, p.Expired = []int{1, 70}, []int{2}, 1, 20*time.Millisecond, 200*time.Millisecond, 50, 0
 	found, err := run(t.Context(), p, "")
 	if err != nil {
 		t.Fatal(err)

@@ -25,19 +25,20 @@ type plan struct {
 	WarmUp     time.Duration `json:"warm_up_ns"`
 	Window     time.Duration `json:"window_ns"`
 	Waiters    int           `json:"waiters"` // zero = waiting is not measured
+	Expired    int           `json:"expired"` // records swept in a cycle; zero = sweeping is not measured
 }
 
 func fullPlan() plan {
 	return plan{
 		Contenders: []string{echo, pgx, embedded, postgres}, Callers: []int{1, 64, 256}, Pools: []int{8, 32, 64},
-		Rounds: 9, WarmUp: 300 * time.Millisecond, Window: time.Second, Waiters: 10_000,
+		Rounds: 9, WarmUp: 300 * time.Millisecond, Window: time.Second, Waiters: 10_000, Expired: 1_000_000,
 	}
 }
 
 func quickPlan() plan {
 	p := fullPlan()
 	p.Rounds, p.WarmUp, p.Window = 2, 200*time.Millisecond, 600*time.Millisecond
-	p.Waiters = 2000
+	p.Waiters, p.Expired = 2000, 0
 	return p
 }
 

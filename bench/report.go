@@ -6,12 +6,13 @@ import (
 
 // report is what a run found.
 type report struct {
-	When    time.Time `json:"when"`
-	Machine machine   `json:"machine"`
-	Plan    plan      `json:"plan"`
-	Rows    []row     `json:"rows"`
-	Bars    []bar     `json:"bars"`
-	Waiting []waiting `json:"waiting,omitempty"`
+	When     time.Time  `json:"when"`
+	Machine  machine    `json:"machine"`
+	Plan     plan       `json:"plan"`
+	Rows     []row      `json:"rows"`
+	Bars     []bar      `json:"bars"`
+	Waiting  []waiting  `json:"waiting,omitempty"`
+	Sweeping []sweeping `json:"sweeping,omitempty"`
 }
 
 // row is one setting over all rounds. Values are medians.

@@ -52,7 +52,12 @@ func run(ctx context.Context, p plan, profiles string) (*report, error) {
 	}
 	found.fill(p, b.samples)
 	if p.Waiters > 0 && b.needs(postgres) {
-		found.Waiting, err = b.measureWaiting(ctx)
+		if found.Waiting, err = b.measureWaiting(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if p.Expired > 0 {
+		found.Sweeping, err = b.measureSweeping(ctx, found)
 	}
 	return found, err
 }

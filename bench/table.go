@@ -22,14 +22,11 @@ func (r *report) markdown() string {
 	}
 	line("")
 	for _, bar := range r.Bars {
-		verdict := "reached"
-		if !bar.reached() {
-			verdict = "MISSED"
-		}
-		line("- %s at %d callers: %.2f × %s; the bar is %.2f: %s", bar.Contender, bar.Callers, bar.Got, bar.Yardstick, bar.Want, verdict)
+		line("- %s at %d callers: %.2f × %s; the bar is %.2f: %s", bar.Contender, bar.Callers, bar.Got, bar.Yardstick, bar.Want, verdict(bar.reached()))
 	}
 	line("")
 	r.waitingTable(line)
+	r.sweepingTable(line)
 	line("%s", r.circumstances())
 	return b.String()
 }

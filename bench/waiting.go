@@ -300,11 +300,7 @@ func (r *report) waitingTable(line func(format string, args ...any)) {
 	line("")
 	for _, w := range r.Waiting {
 		for _, bar := range w.bars() {
-			verdict := "reached"
-			if !bar.holds {
-				verdict = "MISSED"
-			}
-			line("- %d calls that wait for %d keys: %s: %s", w.Waiters, w.Keys, bar.rule, verdict)
+			line("- %d calls that wait for %d keys: %s: %s", w.Waiters, w.Keys, bar.rule, verdict(bar.holds))
 		}
 	}
 	line("")
