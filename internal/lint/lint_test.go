@@ -46,7 +46,8 @@ func floors() map[string][]string {
 
 		"cmd/idemd": {"internal/daemon", "gen/idemd/v1"},
 
-		"clients/go/idem": {"gen/idemd/v1"},
+		"clients/go/idem":        {"gen/idemd/v1"},
+		"clients/go/fingerprint": {"clients/go/idem"},
 
 		"examples/charge/child":   {},
 		"examples/charge/bank":    {},
@@ -74,6 +75,7 @@ func owners() map[string][]string {
 		"github.com/pressly/goose":      {"internal/store/pgstore"},
 		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e", "clients/go", "examples/charge"},
 		"github.com/alecthomas/kong":    {"cmd/idemd"},
+		"github.com/go-json-experiment": {"clients/go/fingerprint"},
 	}
 }
 
@@ -267,14 +269,16 @@ func TestFilesStayShort(t *testing.T) {
 }
 
 // Whoever imports the Go client pulls in nothing of the daemon's. (The error details of
-// grpc itself are a module of their own.)
-func TestTheGoClientNeedsGRPCProtobufAndGenOnly(t *testing.T) {
+// grpc itself are a module of their own; jsontext is the standard library's from Go 1.27
+// on, and needs nothing.)
+func TestTheGoClientNeedsGRPCProtobufJsontextAndGenOnly(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "clients", "go", "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	allowed := []string{
 		"github.com/idemd/idemd/gen", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc",
+		"github.com/go-json-experiment/json",
 	}
 	found := 0
 	for line := range strings.Lines(string(text)) {

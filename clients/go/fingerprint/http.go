@@ -1,0 +1,220 @@
+package fingerprint
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/idemd/idemd/clients/go/idem"
+)
+
+// HTTPRules say what of a request counts: method, route, path and body always, the query
+// as far as it is not excluded, headers only if they are named.
+type HTTPRules struct {
+	// Rules of the body, if it is JSON. Strict holds for all of the request.
+	Rules
+	// Headers are the names of those that count: API versions, say. Not Host, which is
+	// none.
+	Headers []string
+	// ExcludeQuery are the names of query parameters that don't count.
+	ExcludeQuery []string
+}
+
+// Request is what a fingerprint of HTTP is made of.
+type Request struct {
+	Method string
+	// Pattern is that of the route: "POST /orders/{id}/cancel"; empty if it is not known.
+	// How its wildcards are named does not count.
+	Pattern string
+	// Path is the one that was asked for, escaped: "/orders/17/cancel". What the
+	// wildcards stand for counts through it.
+	Path string
+	// Query is what follows the question mark, escaped.
+	Query  string
+	Header http.Header
+	// Body is all of it.
+	Body []byte
+}
+
+// HTTP makes fingerprints of HTTP requests. The zero value goes by no rules. It may be
+// used by many goroutines.
+type HTTP struct {
+	json         JSON
+	headers      []string // lower case, sorted
+	excludeQuery []string
+}
+
+// NewHTTP compiles rules; an error names the path, or header, that is none.
+func NewHTTP(r HTTPRules) (*HTTP, error) {
+	h := &HTTP{excludeQuery: r.ExcludeQuery}
+	if err := h.json.compile(r.Rules); err != nil {
+		return nil, err
+	}
+	for _, name := range r.Headers {
+		if name = strings.ToLower(name); name == "host" || name == "" {
+			return nil, fmt.Errorf("fingerprint: %q is no header here: tell hosts apart by Operation", name)
+		}
+		h.headers = append(h.headers, name)
+	}
+	slices.Sort(h.headers)
+	h.headers = slices.Compact(h.headers)
+	return h, nil
+}
+
+// ReadRequest takes from a server's request what counts, and gives it its body back. A
+// body of more than [MaxBytes] is a *[RefusedError], before anything is hashed; after
+// that and after any other error the body is spent.
+func ReadRequest(r *http.Request) (Request, error) {
+	q := Request{
+		Method: r.Method, Pattern: r.Pattern, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery, Header: r.Header.Clone(),
+	}
+	if r.ContentLength > MaxBytes {
+		return q, &RefusedError{Problem: TooLarge}
+	}
+	if r.Body == nil {
+		return q, nil
+	}
+	var err error
+	if q.Body, err = io.ReadAll(io.LimitReader(r.Body, MaxBytes+1)); err != nil {
+		return q, fmt.Errorf("fingerprint: reading the body: %w", err)
+	}
+	if len(q.Body) > MaxBytes {
+		return q, &RefusedError{Problem: TooLarge}
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{bytes.NewReader(q.Body), r.Body}
+	return q, nil
+}
+
+// Sum is the fingerprint of a request, made on behalf of the subject: the end user or
+// account, in whatever form names it for good; empty if there is none. Errors are
+// *[RefusedError].
+//
+// A body that is JSON by its Content-Type but has no canonical form, a form or a query
+// that can't be read are hashed raw, as [SchemeHTTPRaw]; strict rules refuse them.
+// Bodies of other types are hashed as they are: a multipart one must be repeated with
+// the same boundary.
+func (h *HTTP) Sum(subject string, r Request) (idem.Fingerprint, error) {
+	if len(r.Body) > MaxBytes {
+		return idem.Fingerprint{}, &RefusedError{Problem: TooLarge}
+	}
+	path, err := segments(r.Path)
+	if err != nil {
+		return idem.Fingerprint{}, err
+	}
+	query, err := pairs(r.Query, h.excludeQuery)
+	body, bodyErr := h.body(r)
+	if err == nil {
+		err = bodyErr
+	}
+	scheme := SchemeHTTP
+	if err != nil {
+		scheme = SchemeHTTPRaw
+	}
+	if err != nil && h.json.strict {
+		return idem.Fingerprint{}, err
+	}
+	method := r.Method
+	if method == "" {
+		method = http.MethodGet
+	}
+	return sum(scheme, []byte(h.json.operation), []byte(subject), []byte(method), []byte(nameless(r.Pattern)),
+		path, query, h.header(r.Header), body), nil
+}
+
+// nameless is a pattern without the names of its wildcards: "/orders/{}/{...}".
+func nameless(pattern string) string {
+	var out strings.Builder
+	for {
+		before, rest, has := strings.Cut(pattern, "{")
+		name, after, closed := strings.Cut(rest, "}")
+		if !has || !closed {
+			return out.String() + pattern
+		}
+		out.WriteString(before)
+		switch {
+		case name == "$":
+			out.WriteString("{$}")
+		case strings.HasSuffix(name, "..."):
+			out.WriteString("{...}")
+		default:
+			out.WriteString("{}")
+		}
+		pattern = after
+	}
+}
+
+// segments are what stands between the slashes of a path, unescaped.
+func segments(path string) (framed []byte, _ error) {
+	for segment := range strings.SplitSeq(path, "/") {
+		text, err := url.PathUnescape(segment)
+		if err != nil {
+			return nil, &RefusedError{Problem: InvalidSyntax}
+		}
+		framed = frame(framed, []byte(text))
+	}
+	return framed, nil
+}
+
+// pairs are the names and values of a query or form, sorted by name; those of one name
+// stay in their order. What can't be read stays as it is.
+func pairs(encoded string, exclude []string) ([]byte, error) {
+	type pair struct{ name, value string }
+	var all []pair
+	for text := range strings.SplitSeq(encoded, "&") {
+		name, value, _ := strings.Cut(text, "=")
+		name, nameErr := url.QueryUnescape(name)
+		value, valueErr := url.QueryUnescape(value)
+		if nameErr != nil || valueErr != nil || strings.Contains(text, ";") { // which some take for "&"
+			return frame(nil, []byte("raw"), []byte(encoded)), &RefusedError{Problem: InvalidSyntax}
+		}
+		if text != "" && !slices.Contains(exclude, name) {
+			all = append(all, pair{name, value})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b pair) int { return strings.Compare(a.name, b.name) })
+	framed := frame(nil, []byte("pairs"))
+	for _, p := range all {
+		framed = frame(framed, []byte(p.name), []byte(p.value))
+	}
+	return framed, nil
+}
+
+// header is the name and the value of each header that counts and is there.
+func (h *HTTP) header(header http.Header) (framed []byte) {
+	for _, name := range h.headers {
+		if values := header.Values(name); len(values) > 0 {
+			framed = frame(framed, []byte(name), []byte(strings.Join(values, ", ")))
+		}
+	}
+	return framed
+}
+
+// body is the kind, the media type and the canonical form of a body. Beside an error it
+// is the body as it is.
+func (h *HTTP) body(r Request) ([]byte, error) {
+	if len(r.Body) == 0 {
+		return frame(nil, []byte("none")), nil
+	}
+	contentType := strings.TrimSpace(r.Header.Get("Content-Type"))
+	media, _, _ := strings.Cut(contentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	switch {
+	case media == "application/json" || strings.HasSuffix(media, "+json"):
+		canonical, err := h.json.Canonical(r.Body)
+		if err != nil {
+			return frame(nil, []byte("json-raw"), []byte(media), r.Body), err
+		}
+		return frame(nil, []byte("json"), []byte(media), canonical), nil
+	case media == "application/x-www-form-urlencoded":
+		form, err := pairs(string(r.Body), nil)
+		return frame(nil, []byte("form"), []byte(media), form), err
+	}
+	return frame(nil, []byte("raw"), []byte(contentType), r.Body), nil
+}
