@@ -50,9 +50,12 @@ test: ## Run all tests of all modules, against a real PostgreSQL too.
 	@# Memory and disk can't be measured under the race detector: these two are built out or skipped there.
 	if [ -n "$(RACE)" ]; then go test -run 'MemoryIsFlat|TheDiskLevelsOff' ./internal/daemon ./internal/store/pebblestore; fi
 	for module in $(MODULES); do (cd $$module && GOWORK=off go vet ./...); done
+	scripts/test-vectors
 
-fuzz: ## Fuzz what parses, for a minute.
+fuzz: ## Fuzz what parses, for a minute each.
 	go test -fuzz FuzzDecodeRecord -fuzztime 60s ./internal/store/codec
+	cd clients/go && go test -fuzz FuzzJSON -fuzztime 60s ./fingerprint
+	cd clients/go && go test -fuzz FuzzRules -fuzztime 60s ./fingerprint
 
 bench: ## Measure idemd beside echo and plain SQL; writes docs/performance.md's table.
 	scripts/need-postgres

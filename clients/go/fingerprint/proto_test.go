@@ -179,7 +179,7 @@ func TestTheOrderOnTheWireDoesNotMatter(t *testing.T) {
 func TestAMapHasOneFingerprintHoweverItIsSerialised(t *testing.T) {
 	fields := map[string]any{}
 	for i := range 50 {
-		fields[fmt.Sprintf("key-%d", i)] = map[string]any{"a": float64(i), "b": "x", "c": nil}
+		fields[fmt.Sprintf("key-%d", i)] = float64(i)
 	}
 	first, err := structpb.NewStruct(fields)
 	if err != nil {
@@ -332,7 +332,7 @@ func TestHostileMessagesAreRefused(t *testing.T) {
 		}
 		fat = &anypb.Any{TypeUrl: "/google.protobuf.Any", Value: wire}
 	}
-	wide := &structpb.ListValue{Values: make([]*structpb.Value, 1_000_000)}
+	wide := &structpb.ListValue{Values: make([]*structpb.Value, 500_000)}
 	for i := range wide.Values {
 		wide.Values[i] = structpb.NewNumberValue(math.NaN())
 	}
