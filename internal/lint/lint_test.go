@@ -48,6 +48,9 @@ func floors() map[string][]string {
 
 		"clients/go/idem":        {"gen/idemd/v1"},
 		"clients/go/fingerprint": {"clients/go/idem"},
+		"clients/go/idemgrpc":    {"clients/go/idem", "clients/go/fingerprint"},
+
+		"clients/go/internal/fakedaemon": {"gen/idemd/v1"},
 
 		"examples/charge/child":   {},
 		"examples/charge/bank":    {},
@@ -65,7 +68,9 @@ func floors() map[string][]string {
 }
 
 // support may be imported by every test.
-func support() []string { return []string{"internal/store/storetest", "internal/pgtest"} }
+func support() []string {
+	return []string{"internal/store/storetest", "internal/pgtest", "clients/go/internal/fakedaemon"}
+}
 
 // owners says which packages alone may import a third-party module.
 func owners() map[string][]string {

@@ -1,0 +1,171 @@
+package idemgrpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/idemd/idemd/clients/go/idem"
+)
+
+// call is one guarded call.
+type call struct {
+	*server
+	guard   *guard
+	request any
+	handler grpc.UnaryHandler
+
+	// What the handler has returned, if it ran.
+	ran      bool
+	response any
+	err      error
+}
+
+// run runs the handler as an attempt that was granted, and tells what its ending means.
+func (c *call) run(ctx context.Context, g *idem.Grant) (*idem.Result, error) {
+	ctx = withGrant(ctx, g)
+	var noted *capture
+	if len(c.headers) > 0 {
+		ctx, noted = captured(ctx)
+	}
+	c.response, c.err = c.handler(ctx, c.request)
+	c.ran = true
+	header, trailer := noted.set()
+	headers := headersOf(header, trailer, c.headers)
+	if c.err == nil {
+		message, _ := c.response.(proto.Message)
+		result := ResponseResult(message)
+		result.Headers = headers
+		return result, nil
+	}
+	s := statusOf(c.err)
+	result := StatusResult(s)
+	result.Headers = headers
+	outcome := DefaultOutcome(s.Code())
+	if c.config.Outcome != nil {
+		outcome = c.config.Outcome(c.guard.method, s)
+	}
+	return result, declared(c.err, outcome)
+}
+
+// answer is what the caller is told once Do has ended.
+func (c *call) answer(ctx context.Context, answer *idem.Answer, err error) (any, error) {
+	if c.ran {
+		return c.own(ctx, answer, err)
+	}
+	final, refused := err.(*idem.FinalError) //nolint:errorlint // Do's own error: what it wraps may be another Do's
+	switch {
+	case err == nil:
+		return c.replay(ctx, answer, false)
+	case refused:
+		return c.replay(ctx, &final.Answer, true)
+	case c.guard.Open && unreachable(ctx, err):
+		c.observe(ctx, Event{Method: c.guard.method, Ending: Unguarded, Err: err})
+		return c.handler(ctx, c.request)
+	}
+	return nil, c.refuse(ctx, c.guard, refusalOf(err), err)
+}
+
+// own is the answer of the handler that has run in this call, recorded or not.
+func (c *call) own(ctx context.Context, answer *idem.Answer, err error) (any, error) {
+	reason, expires, unrecorded := recorded(answer, err)
+	ending := Executed
+	if unrecorded != nil {
+		ending = Unrecorded
+	}
+	c.observe(ctx, Event{Method: c.guard.method, Ending: ending, Reason: reason, Err: unrecorded})
+	announce(ctx, expiry(expires))
+	if c.err == nil {
+		return c.response, nil
+	}
+	s := statusOf(c.err)
+	if reason != "" { // the key is not over: say so
+		s = hinted(s, reason, true, 0)
+	}
+	return nil, &handlerError{s, c.err}
+}
+
+// recorded reads how an own attempt ended: why the key goes on, until when an answer is
+// replayed, and why it could not be recorded.
+func recorded(answer *idem.Answer, err error) (reason Reason, expires time.Time, unrecorded error) {
+	switch e := err.(type) { //nolint:errorlint // Do's own error: what it wraps may be another Do's
+	case nil:
+		return "", answer.ExpiresAt, answer.Unrecorded
+	case *idem.NotExecutedError:
+		return ReasonNotExecuted, time.Time{}, e.Unrecorded
+	case *idem.FinalError:
+		if e.Unrecorded != nil {
+			return ReasonNotRecorded, time.Time{}, e.Unrecorded
+		}
+		return "", e.ExpiresAt, nil
+	case *idem.UnresolvedError:
+		return ReasonOutcomeUnknown, time.Time{}, e.Unrecorded
+	}
+	return ReasonOutcomeUnknown, time.Time{}, err
+}
+
+// handlerError is a handler's error as the caller sees it; interceptors further out
+// still find the handler's own in it.
+type handlerError struct {
+	status *status.Status
+	err    error
+}
+
+// Error implements error.
+func (e *handlerError) Error() string { return e.err.Error() }
+
+// GRPCStatus makes status.FromError work.
+func (e *handlerError) GRPCStatus() *status.Status { return e.status }
+
+// Unwrap implements errors.Is.
+func (e *handlerError) Unwrap() error { return e.err }
+
+// replay is the stored answer, as it was: a response, or a refusal.
+func (c *call) replay(ctx context.Context, answer *idem.Answer, refused bool) (any, error) {
+	header, trailer := metadataIn(answer.Result, c.headers)
+	announce(ctx, metadata.Join(header, expiry(answer.ExpiresAt), metadata.Pairs(ReplayedHeader, "true")))
+	if len(trailer) > 0 {
+		_ = grpc.SetTrailer(ctx, trailer)
+	}
+	event := Event{Method: c.guard.method, Ending: Replayed}
+	if refused {
+		c.observe(ctx, event)
+		return nil, statusIn(answer.Result).Err()
+	}
+	response := c.guard.responseIn(answer.Result)
+	if response == nil {
+		event.Reason = ReasonAnswerNotKept
+		c.observe(ctx, event)
+		return nil, notKept(answer.Result).Err()
+	}
+	c.observe(ctx, event)
+	return response, nil
+}
+
+// expiry is the header that tells until when an answer is replayed.
+func expiry(at time.Time) metadata.MD {
+	if at.IsZero() {
+		return nil
+	}
+	return metadata.Pairs(ExpiresHeader, at.UTC().Format(time.RFC3339Nano))
+}
+
+// unreachable: the daemon gave no decision, and the caller is still there.
+func unreachable(ctx context.Context, err error) bool {
+	refused, is := err.(*idem.Error) //nolint:errorlint // not one within another
+	if !is || ctx.Err() != nil || endedCode(err) != codes.OK {
+		return false
+	}
+	switch refused.Code {
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return true
+	case codes.Canceled, codes.Internal, codes.Unknown: // what a proxy or a broken stream says
+		return refused.Reason == ""
+	}
+	return false
+}

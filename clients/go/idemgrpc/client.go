@@ -1,0 +1,94 @@
+package idemgrpc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/idemd/idemd/clients/go/idem"
+)
+
+// ClientConfig says which calls carry a key. It is read once.
+type ClientConfig struct {
+	// Methods are the full names of the methods that get one: "/shop.v1.Orders/Create".
+	Methods []string
+}
+
+// UnaryClientInterceptor gives each call of the chosen methods a key of its own, unless
+// it has one: [WithKey], [WithDerivedKey], or metadata. One call has one key through all
+// retries that are made beneath the interceptor: those of the service config, and of
+// retrying interceptors that come AFTER it in the chain. One that comes before makes a
+// new call, with a new key, of each try.
+//
+// A key of an incoming call that was copied into the outgoing metadata is taken out, on
+// every unary method: it names another operation.
+//
+// The error names methods that are not known, or stream.
+func UnaryClientInterceptor(c ClientConfig) (grpc.UnaryClientInterceptor, error) {
+	chosen := map[string]bool{}
+	for _, name := range c.Methods {
+		method, err := methodOf(name)
+		if err != nil {
+			return nil, fmt.Errorf("idemgrpc: %s: %w", name, err)
+		}
+		if method.IsStreamingClient() || method.IsStreamingServer() {
+			return nil, fmt.Errorf("idemgrpc: %s streams: only unary calls carry keys", name)
+		}
+		chosen[name] = true
+	}
+	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		return invoke(withOwnKey(ctx, chosen[method]), method, request, reply, conn, o...)
+	}, nil
+}
+
+type keyKey struct{}
+
+// WithKey gives the next call, and its retries, this key. Use it for one logical call:
+// two that share a context made by it share the key.
+func WithKey(ctx context.Context, key string) context.Context {
+	return setKey(context.WithValue(ctx, keyKey{}, key), key)
+}
+
+// WithDerivedKey gives the next call a key that is derived from the guarded call in which
+// it is made: the same on every attempt. One label names one downstream call. In a
+// handler that runs unguarded it changes nothing, and the interceptor makes a new key.
+func WithDerivedKey(ctx context.Context, label string) context.Context {
+	g, is := GrantFrom(ctx)
+	if !is {
+		return ctx
+	}
+	return WithKey(ctx, g.DeriveKey(label))
+}
+
+func setKey(ctx context.Context, keys ...string) context.Context {
+	md, has := metadata.FromOutgoingContext(ctx) // a copy
+	if !has {
+		md = metadata.MD{}
+	}
+	md.Delete(KeyHeader)
+	md.Set(KeyHeader, keys...)
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// withOwnKey takes out a key that leaked from an incoming call, and makes a new one where
+// there is none and the method is a chosen one.
+func withOwnKey(ctx context.Context, chosen bool) context.Context {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	sent := md.Get(KeyHeader)
+	own := sent
+	if wanted, is := ctx.Value(keyKey{}).(string); is && len(sent) > 0 {
+		own = []string{wanted}
+	} else if incoming := metadata.ValueFromIncomingContext(ctx, KeyHeader); len(incoming) > 0 {
+		own = slices.DeleteFunc(slices.Clone(sent), func(key string) bool { return slices.Contains(incoming, key) })
+	}
+	if len(own) == 0 && chosen {
+		own = []string{idem.NewKey()}
+	}
+	if slices.Equal(own, sent) {
+		return ctx
+	}
+	return setKey(ctx, own...)
+}
