@@ -120,11 +120,7 @@ func (h *HTTP) Sum(subject string, r Request) (idem.Fingerprint, error) {
 	if err != nil && h.json.strict {
 		return idem.Fingerprint{}, err
 	}
-	method := r.Method
-	if method == "" {
-		method = http.MethodGet
-	}
-	return sum(scheme, []byte(h.json.operation), []byte(subject), []byte(method), []byte(nameless(r.Pattern)),
+	return sum(scheme, []byte(h.json.operation), []byte(subject), []byte(r.Method), []byte(nameless(r.Pattern)),
 		path, query, h.header(r.Header), body), nil
 }
 
