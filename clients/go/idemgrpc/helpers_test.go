@@ -84,7 +84,11 @@ func open(t testing.TB, c idemgrpc.Config, o idem.Options) *shop {
 		o.Tenant = "acme"
 	}
 	s.client = idem.New(s.daemon, o)
-	t.Cleanup(func() { _ = s.client.Close(context.Background()) })
+	t.Cleanup(func() { // what is being withdrawn from a daemon that is away is cut off
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = s.client.Close(over)
+	})
 	if c.Observe == nil {
 		c.Observe = s.events.observe
 	}

@@ -1,0 +1,241 @@
+package idemgrpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/idemd/idemd/clients/go/fingerprint"
+	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/idemgrpc"
+	"github.com/idemd/idemd/clients/go/internal/fakedaemon"
+	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+)
+
+// retryAfter is the hint in an answer; 0 = there is none.
+func retryAfter(err error) time.Duration {
+	for _, detail := range status.Convert(err).Details() {
+		if info, is := detail.(*errdetails.RetryInfo); is {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
+}
+
+func TestWhatIsUnderWayAndWhatIsMisusedAreToldApart(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{Wait: -1}), idem.Options{})
+	started, end := make(chan struct{}), make(chan struct{})
+	s.handle = func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		close(started)
+		<-end
+		return receipt(), nil
+	}
+	first := make(chan *answer)
+	go func() { first <- s.call(t, "k", order(1)) }()
+	<-started
+	running := s.call(t, "k", order(1))
+	wantRefusal(t, running.err, codes.Aborted, idemgrpc.ReasonInProgress, true)
+	if retryAfter(running.err) <= 0 {
+		t.Error("it does not say when to come back")
+	}
+	wantRefusal(t, s.call(t, "k", order(2)).err, codes.FailedPrecondition, idemgrpc.ReasonFingerprintMismatch, false)
+	close(end)
+	if a := <-first; a.err != nil {
+		t.Error(a.err)
+	}
+	s.mustHaveRun(t, 1)
+}
+
+// Whoever waits is answered before its deadline, not by it.
+func TestInProgressArrivesBeforeItsCallersDeadline(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	started, end := make(chan struct{}), make(chan struct{})
+	s.handle = func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		close(started)
+		<-end
+		return receipt(), nil
+	}
+	first := make(chan *answer)
+	go func() { first <- s.call(t, "k", order(1)) }()
+	<-started
+	ctx, cancel := context.WithTimeout(bounded(t), 2*time.Second)
+	defer cancel()
+	wantRefusal(t, s.callIn(keyed(ctx, "k"), order(1)).err, codes.Aborted, idemgrpc.ReasonInProgress, true)
+	if ctx.Err() != nil {
+		t.Error("it came after the deadline")
+	}
+	close(end)
+	<-first
+}
+
+func TestWhileTheDaemonIsAwayAGuardedMethodIsClosed(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{Patience: time.Millisecond})
+	s.daemon.Fault(fakedaemon.Away)
+	a := s.call(t, "k", order(1))
+	wantRefusal(t, a.err, codes.Unavailable, idemgrpc.ReasonGuardUnavailable, true)
+	if retryAfter(a.err) <= 0 {
+		t.Error("it does not say when to come back")
+	}
+	s.mustHaveRun(t, 0)
+	s.wantEndings(t, idemgrpc.Refused)
+	s.daemon.Fault(nil)
+	if a := s.call(t, "k", order(1)); a.err != nil {
+		t.Errorf("once it is back: %v", a.err)
+	}
+}
+
+func TestAnOpenMethodRunsUnguardedOnlyWhileTheDaemonIsAwayAndIsToldOf(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{Open: true}), idem.Options{Patience: time.Millisecond})
+	s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		if _, guarded := idemgrpc.GrantFrom(ctx); guarded {
+			return nil, status.Error(codes.NotFound, "no card")
+		}
+		return receipt(), nil
+	}
+	for _, fault := range []error{
+		status.Error(codes.Unavailable, "connection refused"), status.Error(codes.DeadlineExceeded, "silence"), status.Error(codes.Unknown, "502"),
+	} {
+		s.daemon.Fault(func(proto.Message) error { return fault })
+		if a := s.call(t, "k", order(1)); a.err != nil || a.replayed() {
+			t.Errorf("%v: answered %v", fault, a.err)
+		}
+		if got := s.events.take(); len(got) != 1 || got[0].Ending != idemgrpc.Unguarded || got[0].Err == nil {
+			t.Errorf("%v: observed %+v", fault, got)
+		}
+	}
+	// A decision is one, also where it is unwelcome.
+	for code, want := range map[codes.Code]codes.Code{codes.PermissionDenied: codes.Internal, codes.InvalidArgument: codes.Internal, codes.ResourceExhausted: codes.Unavailable} {
+		s.ran.Store(0)
+		s.daemon.Fault(func(proto.Message) error { return status.Error(code, "no") })
+		if a := s.call(t, "k", order(1)); status.Code(a.err) != want {
+			t.Errorf("%v: answered %v", code, a.err)
+		}
+		s.mustHaveRun(t, 0)
+	}
+	s.daemon.Fault(nil)
+	s.events.take()
+	for range 2 {
+		if a := s.call(t, "k", order(1)); status.Code(a.err) != codes.NotFound {
+			t.Errorf("once it is back: %v", a.err)
+		}
+	}
+	s.wantEndings(t, idemgrpc.Executed, idemgrpc.Replayed)
+}
+
+func TestWhatTheDaemonRefusesIsAnsweredByItsKind(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{Patience: time.Millisecond})
+	for _, c := range []struct {
+		from   codes.Code
+		said   idem.Reason
+		code   codes.Code
+		reason idemgrpc.Reason
+		keep   bool
+	}{
+		{codes.FailedPrecondition, idem.KeyMayHaveExpired, codes.FailedPrecondition, idemgrpc.ReasonKeyMayHaveExpired, true},
+		{codes.InvalidArgument, idem.KeyInvalid, codes.InvalidArgument, idemgrpc.ReasonKeyInvalid, false},
+		{codes.InvalidArgument, idem.TimeInvalid, codes.InvalidArgument, idemgrpc.ReasonKeyInvalid, false},
+		{codes.InvalidArgument, idem.TenantInvalid, codes.Internal, idemgrpc.ReasonGuardRefused, true},
+		{codes.DataLoss, idem.RecordUnreadable, codes.Internal, idemgrpc.ReasonGuardRefused, true},
+		{codes.Unauthenticated, "", codes.Internal, idemgrpc.ReasonGuardRefused, true},
+		{codes.Unavailable, idem.StoreUnavailable, codes.Unavailable, idemgrpc.ReasonGuardUnavailable, true},
+	} {
+		st, err := status.New(c.from, "said to the server").WithDetails(&errdetails.ErrorInfo{Domain: "idemd", Reason: string(c.said)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.daemon.Fault(func(proto.Message) error { return st.Err() })
+		wantRefusal(t, s.call(t, "k", order(1)).err, c.code, c.reason, c.keep)
+	}
+	s.mustHaveRun(t, 0)
+}
+
+func TestACallWithTooLittleTimeLeftIsNotStarted(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{MinRemaining: time.Hour}), idem.Options{})
+	wantRefusal(t, s.call(t, "k", order(1)).err, codes.DeadlineExceeded, idemgrpc.ReasonNotStarted, true)
+	s.mustHaveRun(t, 0)
+	if s.daemon.Calls() != 0 {
+		t.Error("it was reserved")
+	}
+}
+
+// A caller that leaves in the middle leaves its answer for the retry.
+func TestAnOutcomeIsRecordedAfterItsCallerHasGone(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	ctx, hangUp := context.WithCancel(bounded(t))
+	s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		hangUp()
+		<-ctx.Done()
+		return receipt(), nil
+	}
+	if a := s.callIn(keyed(ctx, "k"), order(1)); status.Code(a.err) != codes.Canceled {
+		t.Errorf("answered %v", a.err)
+	}
+	if a := s.call(t, "k", order(1)); a.err != nil || !a.replayed() {
+		t.Errorf("the retry is answered %v", a.err)
+	}
+	s.mustHaveRun(t, 1)
+}
+
+// A request that is too large is refused whole, never known by its beginning.
+func TestARequestThatIsTooLargeIsRefusedBeforeAnythingIsStored(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	guard, err := idemgrpc.UnaryServerInterceptor(s.client, guarding(idemgrpc.Guard{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := metadata.NewIncomingContext(bounded(t), metadata.Pairs(idemgrpc.KeyHeader, "k"))
+	for size, want := range map[int]codes.Code{fingerprint.MaxBytes / 2: codes.OK, fingerprint.MaxBytes + 1: codes.ResourceExhausted} {
+		big := &testpb.SimpleRequest{Payload: &testpb.Payload{Body: make([]byte, size)}}
+		before := s.daemon.Records()
+		_, err := guard(ctx, big, &grpc.UnaryServerInfo{FullMethod: unary}, func(context.Context, any) (any, error) { return receipt(), nil })
+		if status.Code(err) != want || want != codes.OK && s.daemon.Records() != before {
+			t.Errorf("%d bytes: answered %v", size, err)
+		}
+	}
+	// gRPC's own limit comes first.
+	big := &testpb.SimpleRequest{Payload: &testpb.Payload{Body: make([]byte, 5<<20)}}
+	if a := s.call(t, "k2", big); status.Code(a.err) != codes.ResourceExhausted {
+		t.Errorf("answered %v", a.err)
+	}
+}
+
+func TestARetryAfterTheRetentionIsSeenByTheTimeInItsKey(t *testing.T) {
+	for hasTime, want := range map[bool]bool{true: true, false: false} {
+		s := open(t, guarding(idemgrpc.Guard{KeyHasTime: hasTime}), idem.Options{})
+		key := "01890a5d-ac96-774b-bcce-b302099a8057" // of 2023
+		made, _ := idem.KeyTime(key)
+		s.daemon.Fault(func(m proto.Message) error {
+			if r, is := m.(*idemdv1.ReserveRequest); is && r.GetFirstAttemptAt().AsTime().Equal(made) != want {
+				t.Errorf("the first attempt was at %v", r.GetFirstAttemptAt().AsTime())
+			}
+			return nil
+		})
+		if a := s.call(t, key, order(1)); a.err != nil {
+			t.Error(a.err)
+		}
+	}
+}
+
+func TestInAllDoubtAKeyIsKept(t *testing.T) {
+	for err, keep := range map[error]bool{
+		nil:                                     false,
+		errors.New("no status"):                 true,
+		status.Error(codes.Unavailable, ""):     true,
+		status.Error(codes.Unauthenticated, ""): true, // perhaps of an interceptor before the guard
+		fmt.Errorf("wrapped: %w", status.Error(codes.NotFound, "")): true,
+	} {
+		if idemgrpc.KeepKey(err) != keep || idemgrpc.ReasonOf(err) != "" {
+			t.Errorf("%v: keep the key: %v", err, !keep)
+		}
+	}
+}
