@@ -108,10 +108,18 @@ func open(t testing.TB, c idemgrpc.Config, o idem.Options) *shop {
 // serve runs a server of the shop and connects to it.
 func serve(t testing.TB, s *shop, o ...grpc.ServerOption) *grpc.ClientConn {
 	t.Helper()
+	return dial(t, listen(t, func(server *grpc.Server) {
+		testpb.RegisterTestServiceServer(server, s)
+		grpc_health_v1.RegisterHealthServer(server, s)
+	}, o...))
+}
+
+// listen runs a server until the test ends.
+func listen(t testing.TB, register func(*grpc.Server), o ...grpc.ServerOption) *bufconn.Listener {
+	t.Helper()
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(o...)
-	testpb.RegisterTestServiceServer(server, s)
-	grpc_health_v1.RegisterHealthServer(server, s)
+	register(server)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -121,7 +129,7 @@ func serve(t testing.TB, s *shop, o ...grpc.ServerOption) *grpc.ClientConn {
 		server.Stop()
 		<-served
 	})
-	return dial(t, listener)
+	return listener
 }
 
 func dial(t testing.TB, listener *bufconn.Listener, o ...grpc.DialOption) *grpc.ClientConn {
