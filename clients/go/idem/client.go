@@ -70,6 +70,19 @@ type Options struct {
 // Address names a reservation.
 type Address struct{ Tenant, Namespace, Key string }
 
+// Address is where an operation's key belongs: what the operation does not name is the
+// client's. An empty namespace is the daemon's default.
+func (c *Client) Address(op Operation) Address {
+	a := Address{Tenant: op.Tenant, Namespace: op.Namespace, Key: op.Key}
+	if a.Tenant == "" {
+		a.Tenant = c.options.Tenant
+	}
+	if a.Namespace == "" {
+		a.Namespace = c.options.Namespace
+	}
+	return a
+}
+
 // Hooks are called when something went another way than planned. They must return
 // quickly and be safe for use by many goroutines. Any may be nil.
 type Hooks struct {

@@ -69,14 +69,7 @@ type guard struct {
 // newGuard takes what belongs to the operation before fn can change anything.
 func (c *Client) newGuard(op Operation) *guard {
 	now := time.Now()
-	g := &guard{c: c, op: op, waitUntil: now.Add(op.waits())}
-	g.address = Address{Tenant: op.Tenant, Namespace: op.Namespace, Key: op.Key}
-	if g.address.Tenant == "" {
-		g.address.Tenant = c.options.Tenant
-	}
-	if g.address.Namespace == "" {
-		g.address.Namespace = c.options.Namespace
-	}
+	g := &guard{c: c, op: op, address: c.Address(op), waitUntil: now.Add(op.waits())}
 	first := op.FirstAttemptAt
 	if first.IsZero() {
 		first = now

@@ -421,3 +421,19 @@ func TestADecisionThatIsNotKnownRunsNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestAnAddressIsTheClientsWhereTheOperationNamesNone(t *testing.T) {
+	c := New(nil, Options{Tenant: "acme", Namespace: "payments"})
+	for _, v := range []struct {
+		op   Operation
+		want Address
+	}{
+		{Operation{Key: "k"}, Address{"acme", "payments", "k"}},
+		{Operation{Key: "k", Tenant: "globex"}, Address{"globex", "payments", "k"}},
+		{Operation{Key: "k", Namespace: "mails"}, Address{"acme", "mails", "k"}},
+	} {
+		if got := c.Address(v.op); got != v.want {
+			t.Errorf("%+v: %+v", v.op, got)
+		}
+	}
+}
