@@ -118,6 +118,25 @@ func TestAPlainCallIsRepeatedWithinItsPatience(t *testing.T) {
 	})
 }
 
+// An outage is repeated by the clock; what may be no answer at all, only a few times in a row.
+func TestAnOutageDoesNotUseUpTheTriesOfABrokenAnswer(t *testing.T) {
+	broken := status.Error(codes.Internal, "stream terminated")
+	for name, c := range map[string]struct {
+		answers []any
+		ends    bool
+	}{
+		"after an outage": {[]any{away(), away(), away(), broken, broken, &idemdv1.LookupResponse{}}, false},
+		"between outages": {[]any{broken, broken, away(), broken, broken, &idemdv1.LookupResponse{}}, false},
+		"in a row":        {[]any{away(), broken, broken, broken, &idemdv1.LookupResponse{}}, true},
+	} {
+		bubble(t, script{"Lookup": c.answers}, Options{}, func(t *testing.T, client *Client, _ *fake) {
+			if _, err := client.Lookup(t.Context(), &idemdv1.LookupRequest{}); (err != nil) != c.ends {
+				t.Errorf("%s: answered %v", name, err)
+			}
+		})
+	}
+}
+
 func TestAHeldCallHasTheTimeItAskedFor(t *testing.T) {
 	bubble(t, script{"Lookup": {after(49*time.Second, &idemdv1.LookupResponse{})}}, Options{}, func(t *testing.T, c *Client, f *fake) {
 		_, err := c.Lookup(t.Context(), &idemdv1.LookupRequest{Wait: durationpb.New(50 * time.Second)})

@@ -15,7 +15,7 @@ const (
 	// forever is the patience of what its context alone bounds.
 	forever = time.Duration(1<<63 - 1)
 
-	// brokenTries bounds how often what is no answer of the daemon's is tried.
+	// brokenTries bounds how often in a row what is no answer of the daemon's is tried.
 	brokenTries = 3
 
 	firstPause = 50 * time.Millisecond
@@ -24,23 +24,48 @@ const (
 
 // persist makes a call until it is answered: again, with growing pauses, while the
 // daemon is unavailable or silent, until ctx ends or it has been so for as long as the
-// patience lasts.
+// patience lasts. What may be no answer of the daemon's is tried brokenTries times in a
+// row.
 func persist(ctx context.Context, patience, timeout time.Duration, call func(context.Context) error) *Error {
-	var failing time.Time
-	for pause, tries := firstPause, 1; ; pause, tries = min(2*pause, lastPause), tries+1 {
+	broken := 0
+	return repeat(ctx, patience, timeout, call, func(err *Error) bool {
+		if err.transient() {
+			broken = 0
+			return true
+		}
+		broken++
+		return err.broken() && broken < brokenTries
+	})
+}
+
+// insist makes a call until idemd itself has answered it, or ctx ends: for what must be
+// told. What a proxy or a broken connection says instead, with whatever code, is no end.
+func insist(ctx context.Context, call func(context.Context) error) *Error {
+	return repeat(ctx, forever, callTimeout, call, func(err *Error) bool { return err.Reason == "" || err.transient() })
+}
+
+// repeat makes a call again, with growing pauses, as long as its error is worth it, ctx
+// has not ended and it has not failed for longer than the patience.
+func repeat(
+	ctx context.Context, patience, timeout time.Duration, call func(context.Context) error, worthIt func(*Error) bool,
+) *Error {
+	var (
+		failing time.Time
+		last    *Error
+	)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		one, cancel := context.WithTimeout(ctx, timeout)
 		err := errorOf(call(one))
 		cancel()
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
-		}
-		if ctx.Err() != nil && err.Reason == "" {
-			return endedBy(ctx, nil)
-		}
-		if !err.transient() && (!err.broken() || tries >= brokenTries) {
+		case ctx.Err() != nil && err.Reason == "":
+			return endedBy(ctx, last)
+		case !worthIt(err):
 			return err
 		}
-		if failing.IsZero() {
+		if last = err; failing.IsZero() {
 			failing = time.Now() // not before: a call that was held is no failure
 		}
 		delay := jittered(max(pause, err.RetryAfter))

@@ -106,7 +106,7 @@ func (g *guard) awaitSettling(ctx context.Context, settled time.Time, known Unre
 func (g *guard) resolve(ctx context.Context, v Verdict, known Unresolved) error {
 	request := &idemdv1.ResolveRequest{
 		Tenant: known.Tenant, Namespace: known.Namespace, Key: known.Key, ExpectedVersion: known.Version,
-		Verdict: v.verdict, Result: v.result, Reason: v.Reason, Evidence: v.Evidence,
+		Verdict: v.verdict, Result: sendable(v.result), Reason: v.Reason, Evidence: v.Evidence,
 	}
 	for {
 		err := persist(ctx, g.c.options.Patience, callTimeout, func(ctx context.Context) error {

@@ -24,7 +24,7 @@ func (a *attempt) tell(ctx context.Context, o outcome) (told, error) {
 	switch {
 	case err == nil:
 		return t, nil
-	case err.transient():
+	case err.ended != nil:
 		if late := a.tellLater(ctx, o); late != nil {
 			return told{}, late
 		}
@@ -58,26 +58,29 @@ func (a *attempt) unrecorded(ctx context.Context, err error) {
 	}
 }
 
-// record sends the outcome until it is answered or ctx ends. What is refused of its result
-// is left out, for a done operation must not run again because its answer was big, or
-// had a header that is none.
+// record sends the outcome until idemd has answered or ctx ends. What is refused of its
+// result is left out, for a done operation must not run again because its answer was big,
+// or had a header that is none.
 func (a *attempt) record(ctx context.Context, o outcome) (told, *Error) {
-	for {
-		var t told
-		err := persist(ctx, forever, callTimeout, func(ctx context.Context) (err error) {
-			t, err = a.send(ctx, o)
-			return err
-		})
-		if err == nil {
-			return t, nil
-		}
-		less := reduced(o.result, err)
-		if less == nil {
-			return t, err
-		}
-		a.warn(ctx, "the result could not be kept whole", err)
-		o.result = less
+	var t told
+	if valid := sendable(o.result); valid != o.result {
+		a.warn(ctx, "the result could not be kept whole", errNotUTF8)
+		o.result = valid
 	}
+	err := insist(ctx, func(ctx context.Context) (err error) {
+		for {
+			if t, err = a.send(ctx, o); err == nil {
+				return nil
+			}
+			less := reduced(o.result, errorOf(err))
+			if less == nil {
+				return err
+			}
+			a.warn(ctx, "the result could not be kept whole", err)
+			o.result = less
+		}
+	})
+	return t, err
 }
 
 func (a *attempt) send(ctx context.Context, o outcome) (told, error) {
