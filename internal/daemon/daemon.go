@@ -66,10 +66,15 @@ func Run(ctx context.Context, c Config) error {
 
 // calmGC lets the heap grow to five times what is live before it is collected, unless
 // GOGC says otherwise: what is live is a few tens of MiB, and at Go's default a sixth
-// of a busy daemon's CPU time went into collecting.
+// of a busy daemon's CPU time went into collecting. Where much is live, as while hundreds
+// of results of 1 MiB are stored at once, that would be gigabytes: near 1 GiB it is
+// collected more often, unless GOMEMLIMIT says otherwise.
 func calmGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(1 << 30)
 	}
 }
 

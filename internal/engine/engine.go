@@ -86,7 +86,7 @@ func New(o Options) (*Engine, error) {
 // The error is a [*reservation.Error] where the command was refused, or the
 // context's error where the caller gave up: then the command may still be done.
 func (e *Engine) Do(ctx context.Context, command reservation.Command) (reservation.Outcome, error) {
-	outcome, err := e.do(ctx, command)
+	outcome, err := e.do(ctx, ctx, command)
 	return e.answer(command, outcome, err)
 }
 
@@ -104,7 +104,7 @@ func (e *Engine) Await(ctx context.Context, command reservation.Command, wait ti
 		return nil, err
 	}
 	until := waitUntil(ctx, time.Now(), wait)
-	outcome, err := e.do(ctx, command)
+	outcome, err := e.do(ctx, ctx, command)
 	if err == nil && undecided(outcome) && time.Now().Before(until) {
 		outcome, err = e.waiters.wait(ctx, command, outcome, until)
 	}
@@ -136,8 +136,10 @@ func (e *Engine) answer(command reservation.Command, outcome reservation.Outcome
 	return outcome, nil
 }
 
-func (e *Engine) do(ctx context.Context, command reservation.Command) (reservation.Outcome, error) {
-	if err := ctx.Err(); err != nil {
+// do runs a command for a caller. It is dropped, undone, if inTime ends before the store
+// has it; once it has, its outcome is waited for until ctx ends.
+func (e *Engine) do(ctx, inTime context.Context, command reservation.Command) (reservation.Outcome, error) {
+	if err := inTime.Err(); err != nil {
 		return nil, err
 	}
 	if err := e.policies.complete(command); err != nil {
@@ -146,12 +148,15 @@ func (e *Engine) do(ctx context.Context, command reservation.Command) (reservati
 	if err := command.Validate(); err != nil {
 		return err, nil
 	}
-	call := newCall(ctx, command)
+	call := newCall(inTime, command)
 	if err := e.queue.add(call); err != nil {
 		return err, nil
 	}
 	select {
 	case <-call.done:
+		if call.outcome == nil {
+			return nil, inTime.Err()
+		}
 		return call.outcome, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()

@@ -38,13 +38,13 @@ func (w *waiters) poll() {
 
 // due takes the rooms to be read now, or tells how long there are none.
 func (w *waiters) due(now time.Time) (due []*room, wanted []store.Wanted, sleep time.Duration) {
-	w.newsMu.Lock()
-	news := w.news
-	w.news = nil
-	w.newsMu.Unlock()
+	w.recentMu.Lock()
+	recent := w.recent
+	w.recent = nil
+	w.recentMu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, address := range news {
+	for _, address := range recent {
 		if r := w.rooms[address]; r != nil {
 			r.seen = store.Seen{}
 			w.agenda.set(r, now)

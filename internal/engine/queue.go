@@ -24,10 +24,10 @@ type call struct {
 	ctx     context.Context
 	command reservation.Command
 	size    int
-	busy    int       // how often a rival held its address
-	heldAt  time.Time // when it first did
-	outcome reservation.Outcome
-	done    chan struct{} // closed once outcome is set
+	busy    int                 // how often a rival held its address
+	heldAt  time.Time           // when it first did
+	outcome reservation.Outcome // nil = it was dropped
+	done    chan struct{}       // closed once outcome is set, or it is dropped
 }
 
 func newCall(ctx context.Context, command reservation.Command) *call {

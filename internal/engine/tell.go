@@ -77,20 +77,34 @@ func (w *waiters) giveTurn(r *room, next *waiter) {
 		r.again = true
 	default:
 		r.turn = next
-		next.told <- word{}
+		next.rouse()
 	}
 }
 
 // Answers with large bodies go out bit by bit: each becomes a message of its own in
 // memory until its caller has taken it.
 const (
-	atOnceBytes = 32 << 20
+	atOnceBytes = 64 << 20
 	nextAfter   = 100 * time.Millisecond
+	// smallAnswer is what need not be waited for in that queue.
+	smallAnswer = 64 << 10
 )
 
-// deliver sends answers, the first at once.
+// deliver answers waiters. From then on nothing else can become of them, however long
+// their answer is on its way.
 func (w *waiters) deliver(answers []answer) {
-	rest := w.send(answers)
+	answered := answers[:0]
+	w.mu.Lock()
+	for _, a := range answers {
+		if a.to.place == nil {
+			continue // it has left
+		}
+		a.to.answer = a.outcome
+		w.takeOut(a.to)
+		answered = append(answered, a)
+	}
+	w.mu.Unlock()
+	rest := send(answered)
 	if len(rest) == 0 {
 		return
 	}
@@ -100,7 +114,7 @@ func (w *waiters) deliver(answers []answer) {
 		for len(rest) > 0 {
 			select {
 			case <-ticker.C:
-				rest = w.send(rest)
+				rest = send(rest)
 			case <-w.ended:
 				return
 			}
@@ -108,32 +122,37 @@ func (w *waiters) deliver(answers []answer) {
 	})
 }
 
-// send sends as many answers as may go at once and returns the others. Those are the
-// last word for their waiters all the same, should their time be over first.
-func (w *waiters) send(answers []answer) (rest []answer) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// send sends as many answers as may go at once and returns the others.
+func send(answers []answer) (rest []answer) {
 	size := 0
 	for i, a := range answers {
 		if size > atOnceBytes {
 			return answers[i:]
 		}
-		if a.to.place == nil {
-			continue // it has left
-		}
-		w.remove(a.to)
-		a.to.told <- word{answer: a.outcome}
+		a.to.rouse()
 		size += sizeOfOutcome(a.outcome)
 	}
 	return nil
 }
 
+// sizeOfOutcome is the size of the message that an outcome becomes, roughly.
 func sizeOfOutcome(outcome reservation.Outcome) int {
+	var result *reservation.Result
+	size := 0
 	switch o := outcome.(type) {
 	case *reservation.Replay:
-		return sizeOfResult(o.Result)
+		result = o.Result
 	case *reservation.Found:
-		return sizeOfResult(o.Record.Result)
+		result, size = o.Record.Result, len(o.Record.Checkpoint)
+	case *reservation.Unresolved:
+		size = len(o.Checkpoint)
 	}
-	return 0
+	if result == nil {
+		return size
+	}
+	size += len(result.Body)
+	for _, h := range result.Headers {
+		size += len(h.Name) + len(h.Value)
+	}
+	return size
 }

@@ -44,49 +44,62 @@ type waiter struct {
 	room    *room
 	// last is what it hears when its time is over and nobody has looked since.
 	last reservation.Outcome
-	// told has room for the one word that may be under way.
-	told chan word
+	// roused says that something has happened: look. It has room for one word.
+	roused chan struct{}
+
+	// Guarded by waiters.mu:
+
 	// after is how many reads had begun when it came.
 	after uint64
-	// place is where it stands in its room; nil = it has left, or its answer is under
-	// way. Guarded by waiters.mu.
+	// place is where it stands in its room; nil = it has left, or is answered.
 	place *list.Element
+	// answer is final: it is decided, and may be on its way still.
+	answer reservation.Outcome
 }
 
-// word is what a waiter is told: its answer, or that it is its turn to ask for the
-// next attempt.
-type word struct {
-	answer reservation.Outcome // nil = it is its turn
+// rouse has the waiter look; it does not block.
+func (me *waiter) rouse() {
+	select {
+	case me.roused <- struct{}{}:
+	default:
+	}
 }
 
 // wait holds a call until it is answered.
 func (w *waiters) wait(ctx context.Context, command reservation.Command, last reservation.Outcome, until time.Time) (reservation.Outcome, error) {
-	me := &waiter{command: command, last: last, told: make(chan word, 1)}
+	me := &waiter{command: command, last: last, roused: make(chan struct{}, 1)}
 	if err := w.join(me); err != nil {
 		return err, nil
 	}
-	over := time.NewTimer(time.Until(until))
-	defer over.Stop()
+	defer w.leave(me)
+	// What it asks for when it is its turn is dropped when its time is over.
+	inTime, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	for {
 		select {
-		case said := <-me.told:
-			if said.answer != nil {
-				return said.answer, nil
+		case <-me.roused:
+			answer, turn := w.news(me)
+			if answer != nil {
+				return answer, nil
 			}
-			// The queue looks at ctx again just before it grants.
-			outcome, err := w.ask(ctx, command)
+			if !turn {
+				continue
+			}
+			outcome, err := w.ask(ctx, inTime, command)
+			if inTime.Err() != nil && ctx.Err() == nil && outcome == nil {
+				return w.answerAtTheEnd(ctx, me)
+			}
 			if err != nil || !undecided(outcome) {
-				w.leave(me)
 				return outcome, err
 			}
 			w.turnIsOver(me, outcome)
-		case <-over.C:
+		case <-inTime.Done():
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
 			return w.answerAtTheEnd(ctx, me)
-		case <-ctx.Done():
-			w.leave(me)
-			return nil, ctx.Err()
 		case <-w.ended:
-			if answer := w.leave(me); answer != nil {
+			if answer, _ := w.news(me); answer != nil && sizeOfOutcome(answer) <= smallAnswer {
 				return answer, nil
 			}
 			return draining(), nil
@@ -97,21 +110,22 @@ func (w *waiters) wait(ctx context.Context, command reservation.Command, last re
 // answerAtTheEnd is the answer when the time is over: how things stood when they were
 // last looked at. A Lookup shows more than waiting keeps, and looks again.
 func (w *waiters) answerAtTheEnd(ctx context.Context, me *waiter) (reservation.Outcome, error) {
-	if answer := w.leave(me); answer != nil {
-		return answer, nil
-	}
 	w.mu.Lock()
-	last, blind := me.room.last, !w.blindSince.IsZero()
+	answer, last, blind := me.answer, me.room.last, !w.blindSince.IsZero()
 	if me.after >= me.room.lastRead {
 		last = sight{}
 	}
 	w.mu.Unlock()
 	reserve, reserves := me.command.(*reservation.Reserve)
 	switch {
+	case answer != nil && sizeOfOutcome(answer) > smallAnswer:
+		return tooLarge(), nil
+	case answer != nil:
+		return answer, nil
 	case blind:
 		return store.Unavailable(), nil
 	case !reserves:
-		return w.ask(ctx, me.command)
+		return w.ask(ctx, ctx, me.command)
 	case last.record == nil:
 		return me.last, nil
 	}
@@ -119,9 +133,17 @@ func (w *waiters) answerAtTheEnd(ctx context.Context, me *waiter) (reservation.O
 	if _, waits := outcome.(*reservation.InProgress); waits && next == last.record {
 		return outcome, nil
 	}
-	// It could be granted now, or settled: asking again tells.
+	// It could be granted now: asking again decides.
 	return &reservation.InProgress{
 		State: last.record.State, Attempt: last.record.Attempt, Owner: last.record.Owner,
 		LeaseExpiresAt: last.record.LeaseExpiresAt, RetryAfter: minPoll,
 	}, nil
+}
+
+// tooLarge is for who waited for a large answer, for which its time was too short.
+func tooLarge() *reservation.Error {
+	return &reservation.Error{
+		Reason: reservation.Overloaded, RetryAfter: overloadRetry,
+		Message: "the answer is there, but it is large and too many wait for it at once; ask again",
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -531,6 +532,13 @@ func TestNobodyIsAnsweredByAReadThatIsOlderThanItsCall(t *testing.T) {
 	}
 }
 
+// large is caller 1's Complete with the largest body.
+func large(a reservation.Address) *reservation.Complete {
+	c := storetest.Complete(a, 1, "")
+	c.Result.Body = make([]byte, reservation.MaxBodyBytes)
+	return c
+}
+
 func TestLargeAnswersGoOutBitByBitAndAllGetThem(t *testing.T) {
 	h := storetest.OpenMem(t)
 	e := start(t, Options{Store: h.Store})
@@ -538,11 +546,9 @@ func TestLargeAnswersGoOutBitByBitAndAllGetThem(t *testing.T) {
 	a := storetest.At("k")
 	do(t, e, storetest.Reserve(a, 1))
 	c := newCallers(t)
-	const callers = 80
+	const callers = 160
 	c.wait(t.Context(), e, many(callers, reserveAs("k"))...)
-	large := storetest.Complete(a, 1, "")
-	large.Result.Body = make([]byte, reservation.MaxBodyBytes)
-	do(t, e, large)
+	do(t, e, large(a))
 	waitFor(t, func() bool { return e.Waiting() < callers })
 	if left := e.Waiting(); left < callers-atOnceBytes>>20-2 {
 		t.Errorf("%d of %d answers of 1 MiB went out at once", callers-left, callers)
@@ -551,6 +557,86 @@ func TestLargeAnswersGoOutBitByBitAndAllGetThem(t *testing.T) {
 		if replay, is := c.next().outcome.(*reservation.Replay); !is || len(replay.Result.Body) != reservation.MaxBodyBytes {
 			t.Error("an answer is not whole")
 		}
+	}
+}
+
+func TestAnAnswerOnItsWayIsTheLastWordWhateverBecomesOfTheRecord(t *testing.T) {
+	h, one, other := twoDaemons(t)
+	a := storetest.At("k")
+	do(t, one, storetest.Reserve(a, 1))
+	c := newCallers(t)
+	const callers = 300
+	c.wait(t.Context(), other, many(callers, reserveAs("k"))...)
+	do(t, one, large(a))
+	c.next()
+	// The record is forgotten, and the key another operation's, while most answers are
+	// on their way.
+	h.Advance(storetest.Retention)
+	do(t, one, storetest.Reserve(a, 2))
+	for range callers - 1 {
+		if h := c.next(); h.err != nil || len(h.outcome.(*reservation.Replay).Result.Body) != reservation.MaxBodyBytes {
+			t.Fatalf("caller %d hears %T %v", h.caller, h.outcome, h.err)
+		}
+	}
+}
+
+func TestWhoseTimeIsOverBeforeALargeAnswerArrivesIsToldToAskAgain(t *testing.T) {
+	w := newWaiters(storetest.OpenMem(t).Store, nil, nil)
+	defer func() { w.drain(); w.close() }()
+	me := &waiter{command: reserveAs("k")(1), roused: make(chan struct{}, 1)}
+	if err := w.join(me); err != nil {
+		t.Fatal(err)
+	}
+	defer w.leave(me)
+	for size, want := range map[int]string{10: "*reservation.Replay", reservation.MaxBodyBytes: "*reservation.Error"} {
+		me.answer = &reservation.Replay{State: reservation.Succeeded, Result: &reservation.Result{Body: make([]byte, size)}}
+		if outcome, err := w.answerAtTheEnd(t.Context(), me); err != nil || fmt.Sprintf("%T", outcome) != want {
+			t.Errorf("of an answer of %d bytes it hears %T %v", size, outcome, err)
+		}
+	}
+}
+
+// busyStore is one where a rival holds everything while it is told so.
+type busyStore struct {
+	store.Store
+	busy  atomic.Bool
+	asked atomic.Int64
+}
+
+func (s *busyStore) Apply(ctx context.Context, commands []reservation.Command) []reservation.Outcome {
+	if !s.busy.Load() {
+		return s.Store.Apply(ctx, commands)
+	}
+	s.asked.Add(int64(len(commands)))
+	outcomes := make([]reservation.Outcome, len(commands))
+	for i := range outcomes {
+		outcomes[i] = store.Busy()
+	}
+	return outcomes
+}
+
+func TestAWaiterWhoseTurnItIsWaitsForARivalNoLongerThanItsTime(t *testing.T) {
+	h := storetest.OpenMem(t)
+	s := &busyStore{Store: h.Store}
+	e := start(t, Options{Store: s})
+	defer e.Close()
+	a := storetest.At("k")
+	do(t, e, storetest.Reserve(a, 1, storetest.Rerunnable))
+	answer := make(chan heard, 1)
+	go func() {
+		outcome, err := e.Await(t.Context(), storetest.Reserve(a, 2), time.Second)
+		answer <- heard{2, outcome, err}
+	}()
+	waitFor(t, func() bool { return e.Waiting() == 1 })
+	s.busy.Store(true)
+	h.Advance(storetest.Lease)
+	waitFor(t, func() bool { return s.asked.Load() > 0 })
+	if heard := <-answer; heard.err != nil || heard.outcome.(*reservation.InProgress).Owner != "caller-1" {
+		t.Errorf("it hears %T %v", heard.outcome, heard.err)
+	}
+	s.busy.Store(false)
+	if found := do(t, e, &reservation.Lookup{Address: a}).(*reservation.Found); found.Record.Attempt != 1 {
+		t.Errorf("attempt %d was granted to one who heard that it is in progress", found.Record.Attempt)
 	}
 }
 

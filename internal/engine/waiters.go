@@ -17,7 +17,7 @@ import (
 // a time asks for it, through the queue like any other call.
 type waiters struct {
 	store  store.Store
-	ask    func(context.Context, reservation.Command) (reservation.Outcome, error)
+	ask    asker
 	polled func(addresses int, took time.Duration) // may be nil
 	// patience is how long the store may fail to tell how things stand before those who
 	// wait hear of it.
@@ -26,7 +26,7 @@ type waiters struct {
 	mu     sync.Mutex
 	rooms  map[reservation.Address]*room
 	agenda agenda
-	count  int
+	count  int    // calls that wait, those too whose answer is on its way
 	reads  uint64 // how many have begun
 	// blindSince is when the store stopped telling how things stand; zero = it tells.
 	blindSince time.Time
@@ -35,18 +35,22 @@ type waiters struct {
 
 	// open is the number of rooms, for who does not hold mu.
 	open atomic.Int64
-	// news are addresses whose records this engine has changed.
-	newsMu sync.Mutex
-	news   []reservation.Address
+	// recent are addresses whose records this engine has changed.
+	recentMu sync.Mutex
+	recent   []reservation.Address
 
-	wake   chan struct{} // the agenda's beginning or news have changed
+	wake   chan struct{} // the agenda's beginning has changed, or recent has gained something
 	ended  chan struct{} // closed by drain
 	drains sync.Once
 	closed chan struct{}
 	tasks  sync.WaitGroup
 }
 
-func newWaiters(s store.Store, ask func(context.Context, reservation.Command) (reservation.Outcome, error), polled func(int, time.Duration)) *waiters {
+// asker runs a command for a caller. It is dropped, undone, if inTime ends before the store
+// has it.
+type asker func(ctx, inTime context.Context, command reservation.Command) (reservation.Outcome, error)
+
+func newWaiters(s store.Store, ask asker, polled func(int, time.Duration)) *waiters {
 	w := &waiters{
 		store: s, ask: ask, polled: polled, patience: blindPatience, rooms: make(map[reservation.Address]*room),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}), closed: make(chan struct{}),
@@ -88,18 +92,20 @@ func (w *waiters) join(me *waiter) *reservation.Error {
 	return nil
 }
 
-// leave takes a waiter out of its room, and returns the answer that was on its way.
-func (w *waiters) leave(me *waiter) (answer reservation.Outcome) {
+// leave ends a waiter's stay.
+func (w *waiters) leave(me *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.count--
 	w.passOn(me)
-	w.remove(me)
-	select {
-	case said := <-me.told:
-		return said.answer
-	default:
-		return nil
-	}
+	w.takeOut(me)
+}
+
+// news tells a waiter its answer, or that it is its turn.
+func (w *waiters) news(me *waiter) (answer reservation.Outcome, turn bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return me.answer, me.room.turn == me
 }
 
 // turnIsOver notes that a waiter has asked for the next attempt and must go on waiting.
@@ -118,15 +124,14 @@ func (w *waiters) passOn(me *waiter) {
 	}
 }
 
-// remove takes a waiter out of its room. Call it with mu held.
-func (w *waiters) remove(me *waiter) {
+// takeOut takes a waiter out of its room. Call it with mu held.
+func (w *waiters) takeOut(me *waiter) {
 	if me.place == nil {
 		return
 	}
 	r := me.room
 	r.waiters.Remove(me.place)
 	me.place = nil
-	w.count--
 	if r.waiters.Len() > 0 {
 		return
 	}
@@ -162,19 +167,19 @@ func (w *waiters) changed(calls []*call) {
 	if w.open.Load() == 0 {
 		return
 	}
-	w.newsMu.Lock()
+	w.recentMu.Lock()
 	for _, c := range calls {
-		if len(w.news) < maxNews && settles(c.outcome) {
-			w.news = append(w.news, c.command.Target())
+		if len(w.recent) < maxRecent && settles(c.outcome) {
+			w.recent = append(w.recent, c.command.Target())
 		}
 	}
-	w.newsMu.Unlock()
+	w.recentMu.Unlock()
 	w.rouse()
 }
 
-// maxNews bounds what is kept while the store does not answer. What is dropped is found
+// maxRecent bounds what is kept while the store does not answer. What is dropped is found
 // by the next read of its room.
-const maxNews = 1 << 16
+const maxRecent = 1 << 16
 
 // settles tells whether an outcome changed what those who wait are answered.
 func settles(outcome reservation.Outcome) bool {

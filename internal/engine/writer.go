@@ -54,6 +54,7 @@ func (w *writer) dropGone(batch []*call) []*call {
 			live = append(live, c)
 			continue
 		}
+		close(c.done)
 		gone++
 		size += c.size
 	}

@@ -78,12 +78,12 @@ func (s *Sweeper) sweep(ctx context.Context, now func() time.Time, last time.Dur
 		s.Swept(swept, took)
 	}
 	switch {
+	case swept.Deleted == 0:
+		return longer(last) // also where something is left: it is held by somebody, or damaged
 	case swept.More:
 		return rest(took, swept.Lag)
-	case swept.Deleted > 0:
-		return minPause
 	}
-	return longer(last)
+	return minPause
 }
 
 // rest is the pause while there is work.

@@ -95,11 +95,26 @@ type pacedStore struct {
 	now  time.Time
 	took time.Duration
 	lag  time.Duration
+	idle bool // what is left is held by somebody
 }
 
 func (s *pacedStore) Sweep(context.Context, int) (store.Swept, error) {
 	s.now = s.now.Add(s.took)
+	if s.idle {
+		return store.Swept{More: true, Lag: s.lag}, nil
+	}
 	return store.Swept{Deleted: batch, More: true, Lag: s.lag}, nil
+}
+
+func TestASweeperDoesNotSpinOnWhatSomebodyHolds(t *testing.T) {
+	s := &pacedStore{took: time.Millisecond, lag: time.Hour, idle: true}
+	p := run(t, &Sweeper{Store: s, Now: func() time.Time { return s.now }})
+	for want := minPause; want < maxPause; want *= 2 {
+		p.expect(t, want)
+		p.over <- time.Time{}
+	}
+	p.expect(t, maxPause)
+	p.over <- time.Time{}
 }
 
 func TestASweeperLeavesABusyStoreAloneUnlessItFallsFarBehind(t *testing.T) {

@@ -44,15 +44,42 @@ func readingDamage[R any](ctx context.Context, s *Store, pool *pgxpool.Pool, rea
 	})
 }
 
-// Get implements store.Store. The clock is read first: see transaction.hold.
+// Get implements store.Store. What the database can't read hides no other: the wanted are
+// parted until it stands alone.
 func (s *Store) Get(ctx context.Context, wanted []store.Wanted) (store.Snapshot, error) {
+	snapshot, err := s.changed(ctx, wanted)
+	switch {
+	case err == nil:
+		return snapshot, nil
+	case !damaged(err):
+		return store.Snapshot{}, store.Unavailable()
+	case len(wanted) == 1:
+		snapshot.Found = []store.Found{{Unreadable: true}}
+		return snapshot, nil
+	}
+	half := len(wanted) / 2
+	first, err := s.Get(ctx, wanted[:half])
+	if err != nil {
+		return first, err
+	}
+	second, err := s.Get(ctx, wanted[half:])
+	for _, found := range second.Found {
+		found.Index += half
+		first.Found = append(first.Found, found)
+	}
+	return first, err
+}
+
+// changed reads what is not as it was last seen. The clock is read first: see
+// transaction.hold; it is told also where the rows can't be read.
+func (s *Store) changed(ctx context.Context, wanted []store.Wanted) (store.Snapshot, error) {
 	var a addresses
 	versions, places := make([]int64, len(wanted)), make([]pgtype.TID, len(wanted))
 	for i, w := range wanted {
 		a.add(i, w.Address)
 		versions[i], places[i] = w.Seen.Version, tupleID(w.Seen.Place)
 	}
-	return reading(ctx, s, s.pool, func(ctx context.Context, conn *pgx.Conn) (store.Snapshot, error) {
+	return readingDamage(ctx, s, s.pool, func(ctx context.Context, conn *pgx.Conn) (store.Snapshot, error) {
 		var snapshot store.Snapshot
 		batch := s.beginning()
 		batch.Queue(s.statements.clock).QueryRow(func(row pgx.Row) error { return row.Scan((*int64)(&snapshot.Now)) })
@@ -61,7 +88,8 @@ func (s *Store) Get(ctx context.Context, wanted []store.Wanted) (store.Snapshot,
 			return err
 		})
 		batch.Queue("COMMIT")
-		return snapshot, conn.SendBatch(ctx, batch).Close()
+		err := conn.SendBatch(ctx, batch).Close()
+		return snapshot, err
 	})
 }
 

@@ -22,14 +22,16 @@ const wholeResult = 8 << 10
 func (s *Store) Sweep(ctx context.Context, limit int) (store.Swept, error) {
 	swept, err := detached(ctx, s, func() (swept store.Swept, err error) {
 		err = s.on(ctx, s.side, func(ctx context.Context, conn *pgx.Conn) error {
-			w := &sweep{store: s, conn: conn, from: s.sweeps.begin(time.Now())}
+			w := &sweep{store: s, conn: conn, from: s.sweeps.begin(time.Now()), unreadable: []string{}}
 			swept, err = w.run(ctx, limit)
 			if err == nil {
 				s.sweeps.end(w.last)
 			}
 			return s.finish(ctx, conn, err)
 		})
-		s.note(ctx, err)
+		if !damaged(err) {
+			s.note(ctx, err)
+		}
 		return swept, err
 	})
 	if err != nil {
@@ -78,15 +80,32 @@ type sweep struct {
 	now  reservation.Time
 	due  []string // where the rows lie that are to be deleted
 	kept int      // expired rows, oldest first, that can't be decoded
+	// unreadable is where rows lie that the database can't read.
+	unreadable []string
 }
 
 // maxPasses bounds how many batches a sweep looks at where damaged rows lie in front.
-const maxPasses = 10
+const maxPasses = 20
 
 func (w *sweep) run(ctx context.Context, limit int) (swept store.Swept, err error) {
+	most := limit
 	for range maxPasses {
-		wanted := limit - swept.Deleted
+		wanted := min(limit-swept.Deleted, most)
 		seen, err := w.hold(ctx, wanted)
+		if damaged(err) {
+			if err := w.store.finish(ctx, w.conn, err); w.conn.IsClosed() {
+				return swept, err
+			}
+			// One of them can't be read. The others are swept, fewer at a time until it
+			// stands alone; then it is stepped over.
+			if most = wanted / 2; most == 0 {
+				most = limit
+				if err := w.stepOver(ctx); err != nil {
+					return swept, err
+				}
+			}
+			continue
+		}
 		if err != nil {
 			return swept, err
 		}
@@ -103,7 +122,21 @@ func (w *sweep) run(ctx context.Context, limit int) (swept store.Swept, err erro
 			break
 		}
 	}
+	if kept := w.kept + len(w.unreadable); kept > 0 {
+		w.store.log.Error("expired records that can't be read are kept; run idemd check", "records", kept)
+	}
 	return swept, nil
+}
+
+// stepOver leaves out the oldest row, which the database can't read: where it lies and
+// when it expired can be read.
+func (w *sweep) stepOver(ctx context.Context) error {
+	var place string
+	err := w.conn.QueryRow(ctx, `SELECT r.ctid::text, r.expires_at FROM idemd.reservations AS r
+WHERE r.expires_at >= $2::bigint AND r.ctid <> ALL ($3::text[]::tid[]) ORDER BY r.expires_at OFFSET $1::bigint LIMIT 1`,
+		w.kept, int64(w.from), w.unreadable).Scan(&place, (*int64)(&w.last))
+	w.unreadable = append(w.unreadable, place)
+	return err
 }
 
 // hold locks the oldest expired rows that nobody holds: other sweepers take others.
@@ -116,9 +149,9 @@ func (w *sweep) hold(ctx context.Context, limit int) (seen int, err error) {
 	batch.Queue(w.store.statements.clock).QueryRow(func(row pgx.Row) error { return row.Scan((*int64)(&w.now)) })
 	batch.Queue(`SELECT r.ctid::text, `+join(columns, sweepable)+`
 FROM idemd.reservations AS r
-WHERE r.expires_at >= $3::bigint AND r.expires_at <= (SELECT idemd.clock())
+WHERE r.expires_at >= $3::bigint AND r.expires_at <= (SELECT idemd.clock()) AND r.ctid <> ALL ($4::text[]::tid[])
 ORDER BY r.expires_at OFFSET $1::bigint LIMIT $2::bigint
-FOR UPDATE SKIP LOCKED`, w.kept, limit, int64(w.from)).Query(func(rows pgx.Rows) error {
+FOR UPDATE SKIP LOCKED`, w.kept, limit, int64(w.from), w.unreadable).Query(func(rows pgx.Rows) error {
 		seen, err = w.collect(rows)
 		return err
 	})
@@ -166,7 +199,8 @@ WHERE r.ctid = ANY ($1::text[]::tid[]) AND r.expires_at <= $2::bigint AND r.stat
 		})
 	batch.Queue(`SELECT COALESCE((SELECT r.expires_at FROM idemd.reservations AS r
 WHERE r.expires_at >= $3::bigint AND r.expires_at <= $1::bigint
-ORDER BY r.expires_at OFFSET $2::bigint LIMIT 1), 0)`, int64(w.now), w.kept, int64(w.from)).
+AND r.ctid <> ALL ($4::text[]::tid[]) ORDER BY r.expires_at OFFSET $2::bigint LIMIT 1), 0)`,
+		int64(w.now), w.kept, int64(w.from), w.unreadable).
 		QueryRow(func(row pgx.Row) error { return row.Scan((*int64)(&oldest)) })
 	batch.Queue("COMMIT")
 	return deleted, oldest, w.conn.SendBatch(ctx, batch).Close()
