@@ -63,7 +63,7 @@ func floors() map[string][]string {
 		"e2e/fault":            {},
 		"e2e/cmd/withpostgres": {"internal/pgtest"},
 		"e2e/harness":          {"e2e/fault", "examples/charge/child", "internal/pgtest"},
-		"e2e":                  {"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "clients/go/idem", "gen/idemd/v1"},
+		"e2e":                  {"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "clients/go/idem", "clients/go/idemgrpc", "gen/idemd/v1"},
 	}
 }
 
@@ -81,6 +81,9 @@ func owners() map[string][]string {
 		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e", "clients/go", "examples/charge"},
 		"github.com/alecthomas/kong":    {"cmd/idemd"},
 		"github.com/go-json-experiment": {"clients/go/fingerprint"},
+		// What stands beside ours in a chain of interceptors.
+		"github.com/grpc-ecosystem": {"internal/grpcserver", "internal/daemon", "e2e"},
+		"go.opentelemetry.io":       {"e2e"},
 	}
 }
 
