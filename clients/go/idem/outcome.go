@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -46,7 +47,8 @@ func (d *declared) Error() string { return d.err.Error() }
 func (d *declared) Unwrap() error { return d.err }
 
 // NotExecuted declares that the effect has certainly not happened: it may be tried
-// again. NotExecuted(nil) is nil.
+// again. NotExecuted(nil) is nil. Joined with errors that don't say the same, it counts
+// for nothing: declare the whole.
 func NotExecuted(err error) error { return declare(idemdv1.FailureKind_FAILURE_KIND_RETRYABLE, err) }
 
 // Final declares that the effect was refused for good: every later caller is told so,
@@ -74,40 +76,64 @@ type outcome struct {
 // outcomeOf says what the function's ending means in a mode.
 func outcomeOf(mode Mode, result *Result, err error) outcome {
 	o := outcome{result: result}
-	said := declarationIn(err)
-	switch {
-	case err == nil:
-	case said != nil:
-		o.failed = said.kind
-	case mode == Transactional:
-		o.failed = idemdv1.FailureKind_FAILURE_KIND_RETRYABLE
-	default:
-		o.failed = idemdv1.FailureKind_FAILURE_KIND_UNKNOWN
+	if err == nil {
+		return o
 	}
+	undeclared := idemdv1.FailureKind_FAILURE_KIND_UNKNOWN
+	if mode == Transactional {
+		undeclared = idemdv1.FailureKind_FAILURE_KIND_RETRYABLE
+	}
+	o.failed = meaning(err, undeclared)
 	if o.failed == idemdv1.FailureKind_FAILURE_KIND_FINAL && result == nil {
 		o.result = textResult(err.Error())
 	}
 	return o
 }
 
-// declarationIn finds what the function declared. Errors of a Do within it end the
-// search: what they hold was declared about another operation.
-func declarationIn(err error) *declared {
+// meaning is what the function declared, or else what it means that it did not. Of an
+// error that holds several each is asked: where they don't agree, nobody knows. Errors of a
+// Do within it end the search: what they hold was declared about another operation.
+func meaning(err error, undeclared idemdv1.FailureKind) idemdv1.FailureKind {
 	switch e := err.(type) { //nolint:errorlint // it walks the chain itself
 	case *declared:
-		return e
+		return e.kind
 	case *FinalError, *NotExecutedError, *UnresolvedError, *InProgressError:
-		return nil
+		return undeclared
 	case interface{ Unwrap() error }:
-		return declarationIn(e.Unwrap())
+		return meaning(e.Unwrap(), undeclared)
 	case interface{ Unwrap() []error }:
-		for _, one := range e.Unwrap() {
-			if said := declarationIn(one); said != nil {
-				return said
-			}
+		return common(e.Unwrap(), undeclared)
+	}
+	return undeclared
+}
+
+func common(errs []error, undeclared idemdv1.FailureKind) idemdv1.FailureKind {
+	if len(errs) == 0 {
+		return undeclared
+	}
+	first := meaning(errs[0], undeclared)
+	for _, err := range errs[1:] {
+		if meaning(err, undeclared) != first {
+			return idemdv1.FailureKind_FAILURE_KIND_UNKNOWN
 		}
 	}
-	return nil
+	return first
+}
+
+// Declared says whether an error that a function would return declares itself what it
+// means, anywhere in it: for who adds a meaning only where there is none.
+func Declared(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it walks the chain itself
+	case *declared:
+		return true
+	case *FinalError, *NotExecutedError, *UnresolvedError, *InProgressError:
+		return false
+	case interface{ Unwrap() error }:
+		return Declared(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), Declared)
+	}
+	return false
 }
 
 func textResult(text string) *Result {

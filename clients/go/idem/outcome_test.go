@@ -26,14 +26,24 @@ func TestWhatFnReturnsIsToldByItsMode(t *testing.T) {
 		err                     error
 		external, transactional idemdv1.FailureKind
 	}{
-		"nothing":                   {nil, done, done},
-		"undeclared":                {errBank, unknown, retryable},
-		"a context's end":           {context.Canceled, unknown, retryable},
-		"not executed":              {NotExecuted(errBank), retryable, retryable},
-		"final":                     {Final(errBank), final, final},
-		"unknown":                   {Unknown(errBank), unknown, unknown},
-		"declared within":           {fmt.Errorf("charging: %w", Final(errBank)), final, final},
-		"declared in a join":        {errors.Join(errBank, NotExecuted(errBank)), retryable, retryable},
+		"nothing":                  {nil, done, done},
+		"undeclared":               {errBank, unknown, retryable},
+		"a context's end":          {context.Canceled, unknown, retryable},
+		"not executed":             {NotExecuted(errBank), retryable, retryable},
+		"final":                    {Final(errBank), final, final},
+		"unknown":                  {Unknown(errBank), unknown, unknown},
+		"declared within":          {fmt.Errorf("charging: %w", Final(errBank)), final, final},
+		"declared twice":           {errors.Join(Final(errBank), Final(errBank)), final, final},
+		"by halves":                {errors.Join(errBank, NotExecuted(errBank)), unknown, retryable},
+		"by halves, final":         {fmt.Errorf("%w: %w", Final(errBank), errBank), unknown, unknown},
+		"contradictory":            {errors.Join(NotExecuted(errBank), Final(errBank)), unknown, unknown},
+		"one may have happened":    {errors.Join(NotExecuted(errBank), Unknown(errBank)), unknown, unknown},
+		"its cleanup not executed": {fmt.Errorf("%w (cleanup: %w)", Unknown(errBank), NotExecuted(errBank)), unknown, unknown},
+		"deep in one of several":   {errors.Join(NotExecuted(errBank), fmt.Errorf("x: %w", errors.Join(Unknown(errBank)))), unknown, unknown},
+		"beside another operation's": {
+			errors.Join(&UnresolvedError{Err: NotExecuted(errBank)}, NotExecuted(errBank)), unknown, retryable,
+		},
+		"about all of several":      {NotExecuted(errors.Join(errBank, Unknown(errBank))), retryable, retryable},
 		"the outermost holds":       {Unknown(NotExecuted(errBank)), unknown, unknown},
 		"another operation's":       {nested, unknown, retryable},
 		"another operation's, deep": {fmt.Errorf("first pay: %w", nested), unknown, retryable},
@@ -59,6 +69,26 @@ func TestWhatFnReturnsIsToldByItsMode(t *testing.T) {
 				}
 				mustBeErrorOf(t, name, err, want, c.err)
 			})
+		}
+	}
+}
+
+func TestWhetherAnErrorDeclaresItselfCanBeAsked(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nothing":                {nil, false},
+		"another error":          {errBank, false},
+		"declared":               {Unknown(errBank), true},
+		"within":                 {fmt.Errorf("x: %w", Final(errBank)), true},
+		"one of several":         {errors.Join(errBank, NotExecuted(errBank)), true},
+		"none of several":        {errors.Join(errBank, errBank), false},
+		"another operation's":    {fmt.Errorf("x: %w", &FinalError{Err: Final(errBank)}), false},
+		"about another's ending": {NotExecuted(&UnresolvedError{}), true},
+	} {
+		if got := Declared(c.err); got != c.want {
+			t.Errorf("%s: declared %v", name, got)
 		}
 	}
 }

@@ -39,25 +39,22 @@ func DefaultOutcome(code codes.Code) Outcome {
 	return Undeclared
 }
 
-// declared adds what a status means to the handler's error. What the handler has declared
-// itself comes first in the chain, and so it counts.
+// declared adds what a status means to the handler's error, unless the handler has declared
+// that itself. The text and what errors.Is finds stay as they were.
 func declared(err error, o Outcome) error {
-	const meaning = tableError("the status says so")
+	if idem.Declared(err) {
+		return err
+	}
 	switch o {
 	case Final:
-		return errors.Join(err, idem.Final(meaning))
+		return idem.Final(err)
 	case NotExecuted:
-		return errors.Join(err, idem.NotExecuted(meaning))
+		return idem.NotExecuted(err)
 	case Unknown:
-		return errors.Join(err, idem.Unknown(meaning))
+		return idem.Unknown(err)
 	}
 	return err
 }
-
-type tableError string
-
-// Error implements error.
-func (e tableError) Error() string { return string(e) }
 
 // statusOf is what gRPC would make of a handler's error. Wrappers that add nothing to
 // the text, as declarations are, are looked through: the message shall not tell of them.
