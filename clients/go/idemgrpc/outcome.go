@@ -39,8 +39,8 @@ func DefaultOutcome(code codes.Code) Outcome {
 	return Undeclared
 }
 
-// declared adds what a status means to the handler's error, unless the handler has declared
-// that itself. The text and what errors.Is finds stay as they were.
+// declared adds what a status means to the handler's error, unless the handler has said
+// it itself.
 func declared(err error, o Outcome) error {
 	if idem.Declared(err) {
 		return err

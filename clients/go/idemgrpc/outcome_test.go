@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -76,6 +77,8 @@ func TestAHandlersOwnDeclarationCounts(t *testing.T) {
 		{idem.NotExecuted(declined), retryable, idemgrpc.ReasonNotExecuted},
 		{idem.Unknown(declined), unknown, idemgrpc.ReasonOutcomeUnknown},
 		{fmt.Errorf("charging: %w", idem.NotExecuted(away)), retryable, idemgrpc.ReasonNotExecuted},
+		// Of several the most doubtful counts.
+		{errors.Join(idem.NotExecuted(away), declined), unknown, idemgrpc.ReasonOutcomeUnknown},
 		{errors.New("no status"), unknown, idemgrpc.ReasonOutcomeUnknown},
 		// What another Do has ended with was declared about another operation.
 		{&idem.FinalError{Err: idem.Final(errors.New("x"))}, unknown, idemgrpc.ReasonOutcomeUnknown},
@@ -158,9 +161,9 @@ func TestAPanicIsRecordedAsUnknownAndGoesOn(t *testing.T) {
 }
 
 func TestAnAnswerThatCannotBeRecordedIsGivenToItsCallerAndToldOf(t *testing.T) {
-	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{FinishTimeout: time.Millisecond})
 	s.daemon.Fault(func(m proto.Message) error {
-		if _, finishing := m.(*idemdv1.ReserveRequest); !finishing {
+		if _, asking := m.(*idemdv1.ReserveRequest); !asking {
 			return status.Error(codes.PermissionDenied, "no")
 		}
 		return nil
