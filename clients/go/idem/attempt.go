@@ -36,8 +36,8 @@ func (g *guard) execute(ctx context.Context, owned *idemdv1.Owned, fn Func) (_ *
 		}
 		return nil, false, a.notStarted(ctx, refusal)
 	}
-	if ctx.Err() != nil {
-		return nil, false, a.notStarted(ctx, endedBy(ctx, nil))
+	if late := g.tooLate(ctx); late != nil {
+		return nil, false, a.notStarted(ctx, late)
 	}
 	result, err := a.run(ctx, fn)
 	o := outcomeOf(g.op.Mode, result, err)

@@ -63,8 +63,8 @@ type Operation struct {
 	// Wait is how long in all to wait for another owner, or for the settle time. Zero =
 	// DefaultWait; negative = not at all. The context bounds it, too.
 	Wait time.Duration
-	// MinRemaining: nothing is reserved when the context's deadline is nearer than
-	// this. Zero = DefaultMinRemaining; negative = whatever is left.
+	// MinRemaining: nothing is reserved, waited for or begun when the context's deadline
+	// is nearer than this. Zero = DefaultMinRemaining; negative = whatever is left.
 	MinRemaining time.Duration
 	// PolicyVersion names the business rules, at most 64 bytes; the first attempt pins
 	// it, and [Grant] has the pinned one.

@@ -47,11 +47,11 @@ func (g *guard) ask(ctx context.Context) (*idemdv1.ReserveResponse, *Error) {
 		return nil, err
 	}
 	var response *idemdv1.ReserveResponse
-	wait := g.rest()
-	err := persist(ctx, g.c.options.Patience, wait+callTimeout, func(ctx context.Context) (err error) {
-		g.request.Wait = durationpb.New(g.rest())
+	wait := g.hold(ctx)
+	err := persist(ctx, g.c.options.Patience, wait+callTimeout, func(one context.Context) (err error) {
+		g.request.Wait = durationpb.New(g.hold(ctx))
 		g.sent = time.Now()
-		if response, err = g.c.service.Reserve(ctx, g.request); err != nil && !errorOf(err).decided() {
+		if response, err = g.c.service.Reserve(one, g.request); err != nil && !errorOf(err).decided() {
 			g.doubt = true
 		}
 		return err
@@ -62,18 +62,28 @@ func (g *guard) ask(ctx context.Context) (*idemdv1.ReserveResponse, *Error) {
 	return response, err
 }
 
-// rest is how long the daemon may hold a call.
-func (g *guard) rest() time.Duration { return min(max(time.Until(g.waitUntil), 0), maxWait) }
+// hold is how long the daemon may hold a call.
+func (g *guard) hold(ctx context.Context) time.Duration { return min(max(g.rest(ctx), 0), maxWait) }
 
-// tooLate: nothing is reserved for an effect that there is no time for.
+// rest is how long there is to wait: as long as the operation may, and while there would
+// be time for the effect.
+func (g *guard) rest(ctx context.Context) time.Duration {
+	rest := time.Until(g.waitUntil)
+	if deadline, has := ctx.Deadline(); has {
+		rest = min(rest, time.Until(deadline)-g.op.minRemaining())
+	}
+	return rest
+}
+
+// tooLate: nothing is reserved or begun for an effect that there is no time for.
 func (g *guard) tooLate(ctx context.Context) *Error {
 	if ctx.Err() != nil {
 		return endedBy(ctx, nil)
 	}
 	least := g.op.minRemaining()
-	if deadline, has := ctx.Deadline(); has && time.Until(deadline) < least {
+	if deadline, has := ctx.Deadline(); has && time.Until(deadline) <= least {
 		return &Error{
-			Code: codes.DeadlineExceeded, Message: fmt.Sprintf("less than %v is left: nothing was reserved", least),
+			Code: codes.DeadlineExceeded, Message: fmt.Sprintf("no more than %v is left to the deadline: it was not begun", least),
 			ended: context.DeadlineExceeded,
 		}
 	}
@@ -82,10 +92,13 @@ func (g *guard) tooLate(ctx context.Context) *Error {
 
 // pause waits until it is worth asking again; it is an error if that is too late.
 func (g *guard) pause(ctx context.Context, p *idemdv1.InProgress) error {
-	hint, left := p.GetRetryAfter().AsDuration(), time.Until(g.waitUntil)
+	hint, left := p.GetRetryAfter().AsDuration(), g.rest(ctx)
 	g.pending = &InProgressError{Attempt: p.GetAttempt(), Owner: p.GetOwner(), RetryAfter: hint}
 	scheduled := p.GetState() == idemdv1.State_STATE_FAILED_RETRYABLE
 	if left <= 0 || scheduled && hint > left {
+		if late := g.tooLate(ctx); late != nil {
+			g.pending.Err = late
+		}
 		return g.pending
 	}
 	if !sleep(ctx, min(jittered(max(hint, firstPause)), left)) {
