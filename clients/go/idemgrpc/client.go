@@ -46,8 +46,9 @@ func UnaryClientInterceptor(c ClientConfig) (grpc.UnaryClientInterceptor, error)
 
 type keyKey struct{}
 
-// WithKey gives the next call, and its retries, this key. Use it for one logical call:
-// two that share a context made by it share the key.
+// WithKey gives the next call, and its retries, this key, whatever else is in its
+// metadata. Use it for one logical call: two that share a context made by it share the
+// key.
 func WithKey(ctx context.Context, key string) context.Context {
 	return setKey(context.WithValue(ctx, keyKey{}, key), key)
 }
@@ -79,7 +80,7 @@ func withOwnKey(ctx context.Context, chosen bool) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	sent := md.Get(KeyHeader)
 	own := sent
-	if wanted, is := ctx.Value(keyKey{}).(string); is && len(sent) > 0 {
+	if wanted, is := ctx.Value(keyKey{}).(string); is {
 		own = []string{wanted}
 	} else if incoming := metadata.ValueFromIncomingContext(ctx, KeyHeader); len(incoming) > 0 {
 		own = slices.DeleteFunc(slices.Clone(sent), func(key string) bool { return slices.Contains(incoming, key) })

@@ -158,6 +158,7 @@ func TestAnIncomingKeyNeverLeaksIntoANestedCall(t *testing.T) {
 	for _, ctx := range []context.Context{
 		idemgrpc.WithKey(copied, "of-the-caller"),
 		metadata.NewOutgoingContext(idemgrpc.WithKey(ctx, "of-the-caller"), incoming.Copy()),
+		metadata.NewOutgoingContext(idemgrpc.WithKey(ctx, "of-the-caller"), metadata.MD{}),
 	} {
 		if _, err := api.UnaryCall(ctx, order(1)); err != nil {
 			t.Fatal(err)
