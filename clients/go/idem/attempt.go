@@ -68,13 +68,12 @@ func (a *attempt) freshen(ctx context.Context) *Error {
 	return nil
 }
 
-// notStarted gives back, in the background, an attempt whose fn was not run.
+// notStarted gives back an attempt whose fn was not run. Its caller has no time for that,
+// or is gone: it goes on in the background soon.
 func (a *attempt) notStarted(ctx context.Context, why *Error) error {
-	e := &NotExecutedError{Attempt: a.owned.GetAttempt(), Err: why}
-	if err := a.tellLater(ctx, outcome{failed: idemdv1.FailureKind_FAILURE_KIND_RETRYABLE}); err != nil {
-		e.Unrecorded = err
-	}
-	return e
+	const soon = time.Second
+	_, unrecorded := a.tellWithin(ctx, min(soon, a.c.options.FinishTimeout), outcome{failed: idemdv1.FailureKind_FAILURE_KIND_RETRYABLE})
+	return &NotExecutedError{Attempt: a.owned.GetAttempt(), Err: why, Unrecorded: unrecorded}
 }
 
 // run runs fn while its lease is kept. A panic and a Goexit are recorded as an unknown

@@ -7,39 +7,49 @@ import (
 )
 
 const (
-	// maxBackground bounds what is told in the background at once.
-	maxBackground = 1024
+	// maxOutcomes bounds how many outcomes, with their results, are told in the
+	// background at once.
+	maxOutcomes = 1024
+	// maxWithdrawals bounds how many Reserves are given up there at once: as many as a
+	// daemon lets wait, for all who wait may hang up together. Each takes some 6.5 KiB.
+	maxWithdrawals = 20_000
 	// backgroundTimeout bounds how long one thing is told there.
 	backgroundTimeout = 2 * time.Minute
 )
 
+// room is how much there is of one kind in the background, and may be.
+type room struct{ taken, most int }
+
 // background runs what outlives the call that it belongs to, bounded in number and time.
+// Each kind has a room of its own: withdrawals, which come in crowds, push out no outcome.
 type background struct {
 	ctx    context.Context // ends when the client is closed by force
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	running int
-	closed  bool
-	idle    chan struct{} // closed once nothing runs and nothing will
+	mu                    sync.Mutex
+	outcomes, withdrawals room
+	closed                bool
+	idle                  chan struct{} // closed once nothing runs and nothing will
 }
 
 func newBackground() *background {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &background{ctx: ctx, cancel: cancel, idle: make(chan struct{})}
+	return &background{
+		ctx: ctx, cancel: cancel, outcomes: room{most: maxOutcomes}, withdrawals: room{most: maxWithdrawals}, idle: make(chan struct{}),
+	}
 }
 
-// start runs work with the values of ctx, but not its end. It is false if too much runs
-// already, or the client is closed: the work is not done.
-func (b *background) start(ctx context.Context, work func(context.Context)) bool {
+// start runs work, of the kind that a room is for, with the values of ctx, but not its
+// end. It is false if the room is full or the client closed: the work is not done.
+func (b *background) start(ctx context.Context, r *room, work func(context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || b.running >= maxBackground {
+	if b.closed || r.taken >= r.most {
 		return false
 	}
-	b.running++
+	r.taken++
 	go func() {
-		defer b.done()
+		defer b.done(r)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backgroundTimeout)
 		defer cancel()
 		defer context.AfterFunc(b.ctx, cancel)()
@@ -48,16 +58,16 @@ func (b *background) start(ctx context.Context, work func(context.Context)) bool
 	return true
 }
 
-func (b *background) done() {
+func (b *background) done(r *room) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.running--
+	r.taken--
 	b.endIfIdle()
 }
 
-// endIfIdle is called under the lock, each time running or closed changes.
+// endIfIdle is called under the lock, each time a room or closed changes.
 func (b *background) endIfIdle() {
-	if b.closed && b.running == 0 {
+	if b.closed && b.outcomes.taken+b.withdrawals.taken == 0 {
 		close(b.idle)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -258,19 +257,36 @@ func TestAGrantForACallerWhoIsGoneIsGivenBack(t *testing.T) {
 		<-ctx.Done() // the grant and the end of the caller cross
 		return ownedFor(30 * time.Second), nil
 	}
-	bubble(t, script{"Reserve": {crossing}}, Options{}, func(t *testing.T, c *Client, f *fake) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := c.Do(ctx, operation(), forbidden(t))
-		var undone *NotExecutedError
-		if !errors.As(err, &undone) || !errors.Is(err, context.DeadlineExceeded) || undone.Unrecorded != nil {
-			t.Errorf("answered %v", err)
-		}
-		synctest.Wait()
-		if told := requests[*idemdv1.FailRequest](f); len(told) != 1 || told[0].GetKind() != idemdv1.FailureKind_FAILURE_KIND_RETRYABLE {
-			t.Errorf("told %v", told)
-		}
-	})
+	for name, c := range map[string]struct {
+		fail []any
+		took time.Duration
+		told int
+	}{
+		"at once":       {[]any{&idemdv1.FailResponse{}}, 0, 1},
+		"in background": {[]any{silence, away(), &idemdv1.FailResponse{}}, time.Second, 3},
+	} {
+		var seen events
+		bubble(t, script{"Reserve": {crossing}, "Fail": c.fail}, Options{Hooks: seen.hooks()}, func(t *testing.T, client *Client, f *fake) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began := time.Now().Add(time.Second)
+			_, err := client.Do(ctx, operation(), forbidden(t))
+			var undone *NotExecutedError
+			if !errors.As(err, &undone) || !errors.Is(err, context.DeadlineExceeded) || (undone.Unrecorded == nil) != (c.told == 1) {
+				t.Errorf("%s: answered %v", name, err)
+			}
+			if took := time.Since(began); took != c.took {
+				t.Errorf("%s: its caller had to stay for %v", name, took)
+			}
+			if err := client.Close(context.Background()); err != nil || len(seen.list()) > 0 {
+				t.Errorf("%s: hooks %v, %v", name, seen.list(), err)
+			}
+			told := requests[*idemdv1.FailRequest](f)
+			if len(told) != c.told || told[0].GetKind() != idemdv1.FailureKind_FAILURE_KIND_RETRYABLE {
+				t.Errorf("%s: told %v", name, told)
+			}
+		})
+	}
 }
 
 func TestTheFirstAttemptIsWhenDoWasCalledUnlessSaid(t *testing.T) {

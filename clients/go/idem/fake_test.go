@@ -26,6 +26,7 @@ import (
 type fake struct {
 	mu    sync.Mutex
 	calls []proto.Message
+	kinds map[string]int // how many calls of each kind
 	// answer gets the request and how many of its kind came before.
 	answer func(ctx context.Context, request proto.Message, before int) (proto.Message, error)
 }
@@ -36,12 +37,11 @@ func (f *fake) Invoke(ctx context.Context, _ string, request, reply any, _ ...gr
 	}
 	sent := proto.Clone(request.(proto.Message))
 	f.mu.Lock()
-	before := 0
-	for _, c := range f.calls {
-		if kindOf(c) == kindOf(sent) {
-			before++
-		}
+	before := f.kinds[kindOf(sent)]
+	if f.kinds == nil {
+		f.kinds = map[string]int{}
 	}
+	f.kinds[kindOf(sent)]++
 	f.calls = append(f.calls, sent)
 	f.mu.Unlock()
 	response, err := f.answer(ctx, sent, before)
@@ -239,7 +239,8 @@ func (e *events) hooks() Hooks {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			if err == nil {
-				name += " nil"
+				e.all = append(e.all, name+" nil")
+				return
 			}
 			e.all = append(e.all, name)
 		}

@@ -18,7 +18,11 @@ type told struct {
 // tell records how the attempt ended, whether the caller is still there or not. If that
 // takes longer than Options.FinishTimeout, it goes on in the background.
 func (a *attempt) tell(ctx context.Context, o outcome) (told, error) {
-	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.c.options.FinishTimeout)
+	return a.tellWithin(ctx, a.c.options.FinishTimeout, o)
+}
+
+func (a *attempt) tellWithin(ctx context.Context, limit time.Duration, o outcome) (told, error) {
+	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	t, err := a.record(short, o)
 	switch {
@@ -39,7 +43,7 @@ func (a *attempt) tell(ctx context.Context, o outcome) (told, error) {
 // is possible.
 func (a *attempt) tellLater(ctx context.Context, o outcome) error {
 	o.result = proto.CloneOf(o.result) // Do returns the other one, and its caller may change it
-	started := a.c.background.start(ctx, func(ctx context.Context) {
+	started := a.c.background.start(ctx, &a.c.background.outcomes, func(ctx context.Context) {
 		if _, err := a.record(ctx, o); err != nil {
 			a.unrecorded(ctx, err)
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -317,59 +316,6 @@ func TestNoResultIsAnEmptyOne(t *testing.T) {
 		answer, err := c.Do(t.Context(), operation(), returns(nil, nil))
 		if err != nil || answer.Result == nil || answer.Result.GetBody() != nil {
 			t.Errorf("answered %+v, %v", answer, err)
-		}
-	})
-}
-
-func TestWhatRunsInTheBackgroundIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBackground()
-		held := func(ctx context.Context) { <-ctx.Done() }
-		for range maxBackground {
-			if !b.start(t.Context(), held) {
-				t.Fatal("refused before the bound")
-			}
-		}
-		if b.start(t.Context(), held) {
-			t.Error("one more than the bound runs")
-		}
-		began := time.Now()
-		if err := b.close(context.Background()); err != nil || time.Since(began) != backgroundTimeout {
-			t.Errorf("closed with %v after %v", err, time.Since(began))
-		}
-		if b.start(t.Context(), held) {
-			t.Error("something starts after the end")
-		}
-	})
-}
-
-func TestCloseCutsOffWhatDoesNotEndInItsTime(t *testing.T) {
-	var seen events
-	bubble(t, script{"Complete": {away()}}, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, _ *fake) {
-		if _, err := c.Do(t.Context(), operation(), returns(nil, nil)); err != nil {
-			t.Error(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began := time.Now()
-		if err := c.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
-			t.Errorf("Close returned %v after %v", err, time.Since(began))
-		}
-		if got := seen.list(); !slices.Equal(got, []string{"Unrecorded"}) {
-			t.Errorf("hooks %v", got)
-		}
-	})
-}
-
-func TestAfterCloseWhatIsUnrecordedIsSaid(t *testing.T) {
-	var seen events
-	bubble(t, script{"Complete": {away()}}, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, _ *fake) {
-		if err := c.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := c.Do(t.Context(), operation(), returns(nil, nil))
-		if err != nil || answer.Unrecorded == nil || !slices.Equal(seen.list(), []string{"Unrecorded"}) {
-			t.Errorf("answered %+v, %v; hooks %v", answer, err, seen.list())
 		}
 	})
 }

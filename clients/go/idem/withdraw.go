@@ -17,7 +17,7 @@ var errBusy = errors.New("idem: too much is being told in the background, or the
 // was granted, its key would be held until the lease is over, and unresolved after that.
 func (g *guard) withdraw(ctx context.Context) {
 	a := attempt{c: g.c, address: g.address, token: g.request.GetOwnerToken()}
-	started := g.c.background.start(ctx, func(ctx context.Context) {
+	started := g.c.background.start(ctx, &g.c.background.withdrawals, func(ctx context.Context) {
 		if err := a.withdraw(ctx); err != nil {
 			a.withdrawn(ctx, err)
 			return
@@ -40,7 +40,7 @@ func (a *attempt) withdrawn(ctx context.Context, err error) {
 
 // withdraw asks with an Extend whether the token owns an attempt: unlike a Fail, it
 // leaves no evidence in another owner's record where it does not. "No" is asked again,
-// for the Reserve may still be on its way.
+// for the Reserve may still be on its way; not all at once where many have hung up together.
 func (a *attempt) withdraw(ctx context.Context) *Error {
 	const least = 100 * time.Millisecond // the shortest lease: it never shortens what is left
 	request := &idemdv1.ExtendRequest{
@@ -48,10 +48,10 @@ func (a *attempt) withdraw(ctx context.Context) *Error {
 		OwnerToken: a.token, Lease: durationpb.New(least),
 	}
 	for _, pause := range []time.Duration{0, 250 * time.Millisecond, time.Second, 3 * time.Second} {
-		if !sleep(ctx, pause) {
+		if !sleep(ctx, jittered(pause)) {
 			return endedBy(ctx, nil)
 		}
-		err := persist(ctx, forever, callTimeout, func(ctx context.Context) error {
+		err := insist(ctx, func(ctx context.Context) error {
 			_, err := a.c.service.Extend(ctx, request)
 			return err
 		})

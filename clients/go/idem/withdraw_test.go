@@ -72,6 +72,23 @@ func TestAReserveThatGotNoAnswerIsWithdrawn(t *testing.T) {
 	}
 }
 
+func TestAWithdrawalThatAProxyRefusesIsTriedAgain(t *testing.T) {
+	var seen events
+	refused := status.Error(codes.Unauthenticated, "a proxy's word")
+	s := script{"Reserve": {silence}, "Extend": {refused, refused, refused, refused, &idemdv1.ExtendResponse{}}}
+	bubble(t, s, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, f *fake) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _ = c.Do(ctx, operation(), forbidden(t))
+		if err := c.Close(context.Background()); err != nil || len(requests[*idemdv1.FailRequest](f)) != 1 {
+			t.Errorf("sent %s, %v", f.sent(), err)
+		}
+	})
+	if got := seen.list(); !slices.Equal(got, []string{"Withdrawn nil"}) {
+		t.Errorf("hooks %v", got)
+	}
+}
+
 func TestWhatTheDaemonHasDecidedIsNotWithdrawn(t *testing.T) {
 	for _, answer := range []any{
 		inProgress(time.Second), replayOf(idemdv1.State_STATE_SUCCEEDED, ""), unresolvedFor(0), ownedFor(30 * time.Second),
