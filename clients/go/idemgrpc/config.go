@@ -75,8 +75,8 @@ type Guard struct {
 	// for callers whose keys and clocks are trusted.
 	KeyHasTime bool
 	// Mode, Namespace, Lease, Retention, Wait, MinRemaining, Settle and PolicyVersion are
-	// those of idem.Operation. Wait ends a little before the caller's deadline, so that
-	// the answer arrives.
+	// those of idem.Operation. A wait ends MinRemaining before the caller's deadline, so
+	// that "in progress" arrives.
 	Mode                                         idem.Mode
 	Namespace                                    string
 	Lease, Retention, Wait, MinRemaining, Settle time.Duration

@@ -3,7 +3,6 @@ package idemgrpc
 import (
 	"context"
 	"errors"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -17,7 +16,7 @@ import (
 func (s *server) operation(ctx context.Context, g *guard, key string, request proto.Message) (op idem.Operation, err error) {
 	op = idem.Operation{
 		Namespace: g.Namespace, Key: key, Mode: g.Mode, Lease: g.Lease, Retention: g.Retention,
-		Wait: waitWithin(ctx, g.Wait), MinRemaining: g.MinRemaining, Settle: g.Settle, PolicyVersion: g.PolicyVersion,
+		Wait: g.Wait, MinRemaining: g.MinRemaining, Settle: g.Settle, PolicyVersion: g.PolicyVersion,
 	}
 	if g.KeyHasTime {
 		op.FirstAttemptAt, _ = idem.KeyTime(key)
@@ -51,22 +50,4 @@ func asked(ctx context.Context, who func(context.Context, proto.Message) (string
 		return "", nil
 	}
 	return who(ctx, request)
-}
-
-// waitWithin ends a wait a little before the caller's deadline, by a tenth of what is
-// left (20-250 ms): "in progress" is an answer only if it arrives.
-func waitWithin(ctx context.Context, wait time.Duration) time.Duration {
-	deadline, has := ctx.Deadline()
-	if !has || wait < 0 {
-		return wait
-	}
-	if wait == 0 {
-		wait = idem.DefaultWait
-	}
-	left := time.Until(deadline)
-	left -= min(max(left/10, 20*time.Millisecond), 250*time.Millisecond)
-	if left <= 0 {
-		return -1
-	}
-	return min(wait, left)
 }
