@@ -167,7 +167,11 @@ type NotExecutedError struct {
 
 // Error implements error.
 func (e *NotExecutedError) Error() string {
-	return "idemd: not executed, repeat with the same key: " + e.Err.Error()
+	text := "idemd: not executed, repeat with the same key"
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
 }
 
 // Unwrap implements errors.Is.
@@ -176,24 +180,32 @@ func (e *NotExecutedError) Unwrap() error { return e.Err }
 // KeepKey says whether a caller that wants to repeat the operation after err must do so
 // with the same key. It is false after success, a final refusal that is recorded, and
 // where the key belongs to another operation or can't be one; in all doubt it is true.
+//
+// The outermost of this package's errors decides: what is within it is its reason, and may
+// be about another operation.
 func KeepKey(err error) bool {
-	var (
-		unresolved *UnresolvedError
-		pending    *InProgressError
-		undone     *NotExecutedError
-		final      *FinalError
-		refused    *Error
-	)
-	switch {
-	case err == nil:
-		return false
-	case errors.As(err, &unresolved), errors.As(err, &pending), errors.As(err, &undone):
-		return true
-	case errors.As(err, &final):
+	keep, known := keepKey(err)
+	return err != nil && (keep || !known)
+}
+
+// keepKey is known where there is one of this package's errors. Of several in one error, one
+// that keeps the key is enough.
+func keepKey(err error) (keep, known bool) {
+	switch e := err.(type) { //nolint:errorlint // it walks the chain itself
+	case *UnresolvedError, *InProgressError, *NotExecutedError:
+		return true, true
+	case *FinalError:
 		// A refusal that is not recorded is not for good: another attempt may succeed.
-		return final.Unrecorded != nil
-	case errors.As(err, &refused):
-		return refused.Reason != FingerprintMismatch && refused.Reason != KeyInvalid
+		return e == nil || e.Unrecorded != nil, true
+	case *Error:
+		return e == nil || e.Reason != FingerprintMismatch && e.Reason != KeyInvalid, true
+	case interface{ Unwrap() error }:
+		return keepKey(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			k, is := keepKey(one)
+			keep, known = keep || k, known || is
+		}
 	}
-	return true
+	return keep, known
 }

@@ -192,7 +192,12 @@ func TestAKeyIsDroppedOnlyOnceItsOutcomeIsCertain(t *testing.T) {
 		"something else":         {errors.New("?"), true},
 		"wrapped":                {fmt.Errorf("paying: %w", &FinalError{}), false},
 		"unknown, for a misuse":  {&UnresolvedError{Err: &Error{Reason: FingerprintMismatch}}, true},
-		"final, of what may be":  {&FinalError{Err: &UnresolvedError{}}, true},
+		"final, of what may be":  {&FinalError{Err: Final(fmt.Errorf("x: %w", &UnresolvedError{}))}, false},
+		"final, and more":        {errors.Join(fmt.Errorf("x: %w", &FinalError{}), errBank), false},
+		"one of several keeps":   {errors.Join(&FinalError{}, &InProgressError{}), true},
+		"a nil pointer":          {(*FinalError)(nil), true},
+		"another nil pointer":    {fmt.Errorf("x: %w", (*Error)(nil)), true},
+		"a third nil pointer":    {(*UnresolvedError)(nil), true},
 		"not executed, in final": {&NotExecutedError{Err: &FinalError{}}, true},
 	} {
 		if got := KeepKey(c.err); got != c.keep {
@@ -218,6 +223,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"idemd: refused for good by attempt 3 (status 402)":                                                         &FinalError{Answer: Answer{Attempt: 3, Result: &Result{Status: 402}}},
 		"idemd: refused for good: card expired":                                                                     &FinalError{Err: errors.New("card expired")},
 		"idemd: not executed, repeat with the same key: offline":                                                    &NotExecutedError{Err: errors.New("offline")},
+		"idemd: not executed, repeat with the same key":                                                             &NotExecutedError{},
+		"idemd: refused for good by attempt 0 (status 0)":                                                           &FinalError{},
 		"idemd: Unavailable: connection refused":                                                                    errorOf(away()),
 		"idemd: Canceled: context canceled; before: refused":                                                        endedBy(canceled(), &Error{Message: "refused"}),
 	} {

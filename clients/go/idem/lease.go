@@ -135,11 +135,11 @@ func (k *keeper) extend(ctx context.Context, patience time.Duration, checkpoint 
 	return err
 }
 
-// timeout leaves a short lease time for a second try.
+// timeout leaves every lease time for a second try: one lost answer must not lose it.
 func (k *keeper) timeout() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return min(callTimeout, max(k.lease.length/4, time.Second))
+	return min(callTimeout, k.lease.length/4)
 }
 
 // adopt takes a renewed lease. The store never shortens one, so of two answers that

@@ -104,19 +104,19 @@ func TestALateReplyCountsFromItsSending(t *testing.T) {
 			t.Errorf("after %v the context ended with %v; Do returned %v", took, cause, err)
 		}
 	})
-	slow := after(900*time.Millisecond, &idemdv1.ExtendResponse{LeaseRemaining: durationpb.New(2 * time.Second)})
+	slow := after(400*time.Millisecond, &idemdv1.ExtendResponse{LeaseRemaining: durationpb.New(2 * time.Second)})
 	bubble(t, script{"Extend": {slow, silence}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
 		op := operation()
 		op.Lease = 2 * time.Second
 		third := op.Lease / 3
 		if took, _, _ := lostAfter(t, c, op); took != third+op.Lease*9/10 {
-			t.Errorf("a lease that was extended at %v, with an answer 900 ms later, was believed in until %v", third, took)
+			t.Errorf("a lease that was extended at %v, with an answer 400 ms later, was believed in until %v", third, took)
 		}
 	})
 }
 
 func TestAnAnswerThatWasOvertakenShortensNothing(t *testing.T) {
-	late := after(1500*time.Millisecond, &idemdv1.ExtendResponse{LeaseRemaining: durationpb.New(3 * time.Second)})
+	late := after(time.Second, &idemdv1.ExtendResponse{LeaseRemaining: durationpb.New(3 * time.Second)})
 	bubble(t, script{"Extend": {late}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
 		k := &keeper{attempt: &attempt{c: c}, lease: lease{time.Now(), 6 * time.Second}}
 		before := k.lease.end()
@@ -297,6 +297,12 @@ func TestCheckpointsAreStoredInOrderAndGivenToTheNextAttempt(t *testing.T) {
 	})
 }
 
+func TestAFunctionThatStoresCheckpointsCanBeTestedWithoutADo(t *testing.T) {
+	if err := (&Grant{Key: "k"}).Checkpoint(t.Context(), []byte("half")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestACheckpointThatIsRefusedAsStaleEndsTheContext(t *testing.T) {
 	bubble(t, script{"Extend": {refusal(codes.FailedPrecondition, StaleToken)}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
 		var kept *Grant
@@ -314,20 +320,24 @@ func TestACheckpointThatIsRefusedAsStaleEndsTheContext(t *testing.T) {
 }
 
 func TestAShortLeaseHasTimeForASecondTry(t *testing.T) {
-	calls := 0
-	second := func(ctx context.Context, r proto.Message) (proto.Message, error) {
-		if calls++; calls%2 == 1 {
-			return silence(ctx, r)
+	for _, length := range []time.Duration{300 * time.Millisecond, time.Second, 1500 * time.Millisecond, 2 * time.Second, 3 * time.Second} {
+		calls := 0
+		second := func(ctx context.Context, r proto.Message) (proto.Message, error) {
+			if calls++; calls%2 == 1 {
+				return silence(ctx, r)
+			}
+			return defaultAnswer(r)
 		}
-		return &idemdv1.ExtendResponse{LeaseRemaining: durationpb.New(3 * time.Second)}, nil
-	}
-	bubble(t, script{"Reserve": {ownedFor(3 * time.Second)}, "Extend": {second}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
-		_, err := c.Do(t.Context(), operation(), func(ctx context.Context, _ *Grant) (*Result, error) {
-			sleep(ctx, 20*time.Second)
-			return nil, ctx.Err()
+		bubble(t, script{"Extend": {second}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
+			op := operation()
+			op.Lease = length
+			_, err := c.Do(t.Context(), op, func(ctx context.Context, _ *Grant) (*Result, error) {
+				sleep(ctx, 20*time.Second)
+				return nil, ctx.Err()
+			})
+			if err != nil {
+				t.Errorf("a lease of %v: %v", length, err)
+			}
 		})
-		if err != nil {
-			t.Error(err)
-		}
-	})
+	}
 }

@@ -55,7 +55,9 @@ type Operation struct {
 	// Mode says what kind of effect it is. Default External.
 	Mode Mode
 	// Lease is how long the owner may stay silent, 100 ms - 1 h; it is extended while
-	// the function runs. Zero = the namespace's policy (30 s).
+	// the function runs. An extension counts as lost after a quarter of it, so choose
+	// more than four times the daemon's slowest answer; below 300 ms one lost answer
+	// loses it. Zero = the namespace's policy (30 s).
 	Lease time.Duration
 	// Retention is how long the result is replayed, 1 s - 400 d. Zero = the namespace's
 	// policy (7 d).
