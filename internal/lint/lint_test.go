@@ -49,6 +49,7 @@ func floors() map[string][]string {
 		"clients/go/idem":        {"gen/idemd/v1"},
 		"clients/go/fingerprint": {"clients/go/idem"},
 		"clients/go/idemgrpc":    {"clients/go/idem", "clients/go/fingerprint"},
+		"clients/go/idemhttp":    {"clients/go/idem", "clients/go/fingerprint", "gen/idemd/v1"},
 
 		"clients/go/internal/fakedaemon": {"gen/idemd/v1"},
 

@@ -107,6 +107,8 @@ func (d *Daemon) answer(ctx context.Context, request proto.Message) (proto.Messa
 	switch r := request.(type) {
 	case *idemdv1.ReserveRequest:
 		return d.hold(ctx, r)
+	case *idemdv1.LookupRequest:
+		return d.lookup(r)
 	case *idemdv1.ExtendRequest:
 		return d.extend(r)
 	case *idemdv1.CompleteRequest:

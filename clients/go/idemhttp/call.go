@@ -1,0 +1,278 @@
+package idemhttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/idemd/idemd/clients/go/fingerprint"
+	"github.com/idemd/idemd/clients/go/idem"
+)
+
+// call is one guarded request.
+type call struct {
+	*Guard
+	next http.Handler
+	w    http.ResponseWriter
+	r    *http.Request
+
+	body []byte
+	op   idem.Operation
+	rec  *recorder // of the handler that has run; nil = none has
+	// gaveUp: it has written nothing, after its context had ended.
+	gaveUp bool
+}
+
+func (c *call) serve() {
+	key, err := keyIn(c.r.Header)
+	switch {
+	case err != nil:
+		c.refuse(problem{status: http.StatusBadRequest, reason: ReasonKeyInvalid, detail: err.Error()}, err)
+		return
+	case key == "" && c.config.Need == Required:
+		c.refuse(problem{status: http.StatusBadRequest, reason: ReasonKeyRequired,
+			detail: "This request needs the header " + KeyHeader + ": one key for one operation, the same on every retry."}, nil)
+		return
+	}
+	read, refused, err := c.read()
+	if refused != nil {
+		c.refuse(*refused, err)
+		return
+	}
+	if c.config.Validate != nil {
+		if err := c.config.Validate(c.request(c.r.Context())); err != nil {
+			c.refuse(refusedBy(err, http.StatusBadRequest, err.Error()), err)
+			return
+		}
+	}
+	if key == "" {
+		c.observe(c.r, Event{Ending: Unguarded})
+		c.next.ServeHTTP(c.w, c.request(c.r.Context()))
+		return
+	}
+	if refused, err := c.operation(key, read); refused != nil {
+		c.refuse(*refused, err)
+		return
+	}
+	answer, err := c.client.Do(c.r.Context(), c.op, c.run)
+	c.answer(answer, err)
+}
+
+// read takes what the request is before anything can change it.
+func (c *call) read() (fingerprint.Request, *problem, error) {
+	limit := c.config.MaxBodyBytes
+	tooLarge := problem{status: http.StatusRequestEntityTooLarge, reason: ReasonRequestTooLarge, detail: fmt.Sprintf("The body may be %d bytes.", limit)}
+	if c.r.ContentLength > limit {
+		return fingerprint.Request{}, &tooLarge, nil
+	}
+	r := c.r.WithContext(c.r.Context()) // a copy
+	if r.Body != nil {
+		r.Body = http.MaxBytesReader(c.w, r.Body, limit)
+	}
+	read, err := fingerprint.ReadRequest(r)
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return read, &tooLarge, err
+	case err != nil:
+		return read, &problem{status: http.StatusBadRequest, reason: ReasonRequestRefused, detail: "The body could not be read."}, err
+	}
+	c.r, c.body = r, read.Body
+	return read, nil, nil
+}
+
+// request is the caller's, with its whole body.
+func (c *call) request(ctx context.Context) *http.Request {
+	r := c.r.WithContext(ctx)
+	if r.Body != nil {
+		r.Body = io.NopCloser(bytes.NewReader(c.body))
+	}
+	return r
+}
+
+// operation is what the request means. Where there is a problem it is the answer.
+func (c *call) operation(key string, read fingerprint.Request) (*problem, error) {
+	tenant, err := c.asked(c.config.Tenant)
+	if err != nil {
+		p := refusedBy(err, http.StatusForbidden, "")
+		return &p, err
+	}
+	subject, err := c.asked(c.config.Subject)
+	if err != nil {
+		p := refusedBy(err, http.StatusForbidden, "")
+		return &p, err
+	}
+	print, err := c.fingerprint.Sum(subject, read)
+	if err != nil {
+		return &problem{status: http.StatusBadRequest, reason: ReasonRequestRefused, detail: err.Error()}, err
+	}
+	c.op = idem.Operation{
+		Tenant: tenant, Namespace: c.config.Namespace, Key: key, Fingerprint: print, Mode: c.config.Mode,
+		Lease: c.config.Lease, Retention: c.config.Retention, Wait: c.config.Wait, MinRemaining: c.config.MinRemaining,
+		Settle: c.config.Settle, PolicyVersion: c.config.PolicyVersion,
+	}
+	if c.config.KeyHasTime {
+		c.op.FirstAttemptAt, _ = idem.KeyTime(key)
+	}
+	if c.config.Reconcile != nil {
+		c.op.Reconcile = func(ctx context.Context, u *idem.Unresolved) (idem.Verdict, error) {
+			return c.config.Reconcile(ctx, c.request(ctx), u)
+		}
+	}
+	return nil, nil
+}
+
+func (c *call) asked(who func(*http.Request) (string, error)) (string, error) {
+	if who == nil {
+		return "", nil
+	}
+	return who(c.request(c.r.Context()))
+}
+
+// run runs the handler as an attempt that was granted, and tells what its ending means.
+func (c *call) run(ctx context.Context, g *idem.Grant) (*idem.Result, error) {
+	state := &guarded{grant: g}
+	rec := &recorder{under: c.w, head: c.r.Method == http.MethodHead}
+	defer rec.end() // also when it panics: what is left of it writes to nobody
+	c.next.ServeHTTP(rec, c.request(context.WithValue(ctx, guardedKey{}, state)))
+	rec.end()
+	c.rec = rec
+	outcome := Outcome(state.declared.Load())
+	switch {
+	case rec.hijacked:
+		if outcome == OutcomeUndeclared {
+			outcome = OutcomeUnknown // nobody knows what was said
+		}
+		return &idem.Result{BodyOmitted: true}, errorFor(outcome)
+	case rec.status == 0 && ctx.Err() != nil && outcome == OutcomeUndeclared:
+		c.gaveUp = true
+		return nil, errors.New("the handler ended without an answer, after its context had")
+	case rec.status == 0:
+		rec.writeHeader(http.StatusOK) // as net/http does
+	}
+	if outcome == OutcomeUndeclared {
+		if outcome = DefaultOutcome(rec.status); c.config.Outcome != nil {
+			outcome = c.config.Outcome(c.r, rec.status)
+		}
+	}
+	return rec.result(c.headers), errorFor(outcome)
+}
+
+// answer is what the caller is told once Do has ended.
+func (c *call) answer(answer *idem.Answer, err error) {
+	if c.rec != nil {
+		c.own(answer, err)
+		return
+	}
+	final, refused := err.(*idem.FinalError) //nolint:errorlint // Do's own error: what it wraps may be another Do's
+	switch {
+	case err == nil:
+		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, answer, false)})
+	case refused:
+		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, &final.Answer, true)})
+	case c.config.Open && unreachable(c.r.Context(), err):
+		c.observe(c.r, Event{Ending: Unguarded, Err: err})
+		c.next.ServeHTTP(c.w, c.request(c.r.Context()))
+	default:
+		c.refuse(c.refusalOf(c.w, c.r, c.op, err), err)
+	}
+}
+
+// own is the answer of the handler that has run in this request, recorded or not.
+func (c *call) own(answer *idem.Answer, err error) {
+	reason, expires, unrecorded := recorded(answer, err)
+	ending := Executed
+	if unrecorded != nil {
+		ending = Unrecorded
+	}
+	c.observe(c.r, Event{Ending: ending, Reason: reason, Err: unrecorded})
+	switch {
+	case c.gaveUp && reason == ReasonNotExecuted:
+		write(c.w, problem{status: http.StatusServiceUnavailable, reason: reason, retry: retryUnreachable})
+	case c.gaveUp:
+		write(c.w, problem{status: http.StatusConflict, reason: reason})
+	default:
+		add := http.Header{}
+		announceExpiry(add, expires)
+		if reason != "" { // the key is not over: say so
+			add.Set(ReasonHeader, string(reason))
+		}
+		c.rec.deliver(add)
+	}
+}
+
+// recorded reads how an own attempt ended: why the key goes on, until when an answer is
+// replayed, and why it could not be recorded.
+func recorded(answer *idem.Answer, err error) (reason Reason, expires time.Time, unrecorded error) {
+	switch e := err.(type) { //nolint:errorlint // Do's own error: what it wraps may be another Do's
+	case nil:
+		return "", answer.ExpiresAt, answer.Unrecorded
+	case *idem.NotExecutedError:
+		return ReasonNotExecuted, time.Time{}, e.Unrecorded
+	case *idem.FinalError:
+		if e.Unrecorded != nil {
+			return ReasonNotRecorded, time.Time{}, e.Unrecorded
+		}
+		return "", e.ExpiresAt, nil
+	case *idem.UnresolvedError:
+		return ReasonOutcomeUnknown, time.Time{}, e.Unrecorded
+	}
+	return ReasonOutcomeUnknown, time.Time{}, err
+}
+
+// refuse tells the observer, and answers.
+func (c *call) refuse(p problem, why error) {
+	c.observe(c.r, Event{Ending: Refused, Reason: p.reason, Err: why})
+	write(c.w, p)
+}
+
+// announceExpiry says until when an answer is replayed.
+func announceExpiry(h http.Header, at time.Time) {
+	if !at.IsZero() {
+		h.Set(ExpiresHeader, at.UTC().Format(time.RFC3339Nano))
+	}
+}
+
+// unreachable: the daemon gave no decision, and the caller is still there.
+func unreachable(ctx context.Context, err error) bool {
+	refused, is := err.(*idem.Error) //nolint:errorlint // not one within another
+	if !is || ctx.Err() != nil || ended(err) {
+		return false
+	}
+	switch refused.Code {
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return true
+	case codes.Canceled, codes.Internal, codes.Unknown: // what a proxy or a broken stream says
+		return refused.Reason == ""
+	}
+	return false
+}
+
+// ended: by its context.
+func ended(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// permanent: repeating brings the same answer.
+func permanent(refused *idem.Error) bool {
+	switch refused.Code {
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented,
+		codes.DataLoss, codes.NotFound, codes.OutOfRange, codes.AlreadyExists:
+		return true
+	}
+	return false
+}
+
+// said names a refusal without its text, which was meant for the server.
+func said(refused *idem.Error) string {
+	if refused.Reason != "" {
+		return string(refused.Reason)
+	}
+	return refused.Code.String()
+}

@@ -1,0 +1,105 @@
+package idemhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/idemd/idemd/clients/go/idem"
+)
+
+// Outcome is what a handler's answer means for the key.
+type Outcome int32
+
+const (
+	// OutcomeUndeclared says nothing itself: may have happened (External), rolled back
+	// (Transactional).
+	OutcomeUndeclared Outcome = iota
+	// OutcomeSucceeded is done. The same answer is replayed.
+	OutcomeSucceeded
+	// OutcomeFinal is a refusal for good. The same answer is replayed.
+	OutcomeFinal
+	// OutcomeNotExecuted is certainly not done. The next request runs the handler again.
+	OutcomeNotExecuted
+	// OutcomeUnknown may have happened. In External nobody repeats it.
+	OutcomeUnknown
+)
+
+// DefaultOutcome is the table for who has none of their own. 2xx and 3xx are done. 401,
+// 412, 421, 425, 428 and 429 say themselves that the request was not applied, and that
+// the same one may come again. Other 4xx are refusals for good, but 408 and 499: behind
+// a guard, which has read the whole request, they tell of something that took too long.
+// All else is undeclared.
+func DefaultOutcome(status int) Outcome {
+	switch status {
+	case http.StatusUnauthorized, http.StatusPreconditionFailed, http.StatusMisdirectedRequest, http.StatusTooEarly,
+		http.StatusPreconditionRequired, http.StatusTooManyRequests:
+		return OutcomeNotExecuted
+	case http.StatusRequestTimeout, 499:
+		return OutcomeUndeclared
+	}
+	switch status / 100 {
+	case 2, 3:
+		return OutcomeSucceeded
+	case 4:
+		return OutcomeFinal
+	}
+	return OutcomeUndeclared
+}
+
+// guarded is what a handler's context holds.
+type guarded struct {
+	grant    *idem.Grant
+	declared atomic.Int32 // an Outcome
+}
+
+type guardedKey struct{}
+
+// GrantFrom is the right under which a guarded handler runs: attempt, fence, DeriveKey,
+// Checkpoint. False where the handler runs unguarded.
+func GrantFrom(ctx context.Context) (*idem.Grant, bool) {
+	g, is := ctx.Value(guardedKey{}).(*guarded)
+	if !is {
+		return nil, false
+	}
+	return g.grant, true
+}
+
+// Succeeded declares, within a guarded handler, that the effect was done, whatever the
+// status says. Of several declarations the last one counts. Where the handler runs
+// unguarded it does nothing.
+func Succeeded(r *http.Request) { declare(r, OutcomeSucceeded) }
+
+// NotExecuted declares that the effect has certainly not happened: the next request runs
+// the handler again. Otherwise as Succeeded.
+func NotExecuted(r *http.Request) { declare(r, OutcomeNotExecuted) }
+
+// Final declares that the effect was refused for good: the same answer is replayed.
+// Otherwise as Succeeded.
+func Final(r *http.Request) { declare(r, OutcomeFinal) }
+
+// Unknown declares that the effect may have happened. Otherwise as Succeeded.
+func Unknown(r *http.Request) { declare(r, OutcomeUnknown) }
+
+func declare(r *http.Request, o Outcome) {
+	if g, is := r.Context().Value(guardedKey{}).(*guarded); is {
+		g.declared.Store(int32(o))
+	}
+}
+
+// errorFor is what an outcome is for idem.Do.
+func errorFor(o Outcome) error {
+	err := errors.New("the handler's answer says so")
+	switch o {
+	case OutcomeSucceeded:
+		return nil
+	case OutcomeFinal:
+		return idem.Final(err)
+	case OutcomeNotExecuted:
+		return idem.NotExecuted(err)
+	case OutcomeUnknown:
+		return idem.Unknown(err)
+	}
+	return err
+}
