@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,7 +32,8 @@ func endings() map[string]func(*walk) {
 		"Unknown(err)":     returning(nil, idem.Unknown(errDeclined)),
 		"another error":    returning(nil, errDeclined),
 
-		"a panic, or runtime.Goexit":                panics,
+		"a panic":                                   panics,
+		"runtime.Goexit":                            exits,
 		"a result, its caller gone":                 callerGone,
 		"a result, its lease lost":                  leaseLost,
 		"a result, taken over meanwhile":            takenOver,
@@ -58,6 +60,20 @@ func returning(result *idem.Result, err error) func(*walk) {
 
 func panics(w *walk) {
 	w.do(harness.Bounded(w), func(context.Context, *idem.Grant) (*idem.Result, error) { panic("in the middle") })
+}
+
+func exits(w *walk) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.exited = true
+		w.do(harness.Bounded(w), func(context.Context, *idem.Grant) (*idem.Result, error) {
+			runtime.Goexit()
+			return nil, nil
+		})
+		w.exited = false
+	}()
+	<-ended
 }
 
 func callerGone(w *walk) {

@@ -107,6 +107,7 @@ type walk struct {
 	answer   *idem.Answer
 	err      error
 	panicked bool
+	exited   bool
 	gone     bool // the owner's process has ended: it returns nothing
 }
 
@@ -159,6 +160,8 @@ func (w *walk) mustReturn(want string) {
 	)
 	got := "something else"
 	switch {
+	case w.exited:
+		got = "nothing: it goes on"
 	case w.gone:
 		got = "nothing: it is gone"
 	case w.panicked:

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -89,10 +91,20 @@ func (c *reserveCmd) request() (*idemdv1.ReserveRequest, error) {
 // lostToken adds the token to an error that leaves open whether it was granted: only
 // with it the caller is let in again.
 func lostToken(err error, token []byte) error {
-	if codeFor(err) != exitUnavailable {
+	if codeFor(err) != exitUnavailable || refusedBefore(err) {
 		return err
 	}
 	return fmt.Errorf("%w; it may have been granted: repeat with --token %s", err, hex.EncodeToString(token))
+}
+
+// refusedBefore: the daemon says that it has not looked at the call.
+func refusedBefore(err error) bool {
+	for _, detail := range status.Convert(err).Details() {
+		if info, is := detail.(*errdetails.ErrorInfo); is && (info.GetReason() == "DRAINING" || info.GetReason() == "OVERLOADED") {
+			return true
+		}
+	}
+	return false
 }
 
 func decisionCode(response *idemdv1.ReserveResponse) error {
