@@ -64,7 +64,7 @@ func floors() map[string][]string {
 		"e2e/fault":            {},
 		"e2e/cmd/withpostgres": {"internal/pgtest"},
 		"e2e/harness":          {"e2e/fault", "examples/charge/child", "internal/pgtest"},
-		"e2e":                  {"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "clients/go/idem", "clients/go/idemgrpc", "gen/idemd/v1"},
+		"e2e":                  {"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "clients/go/idem", "clients/go/idemgrpc", "clients/go/idemhttp", "gen/idemd/v1"},
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -22,9 +21,10 @@ type call struct {
 	w    http.ResponseWriter
 	r    *http.Request
 
-	body []byte
-	op   idem.Operation
-	rec  *recorder // of the handler that has run; nil = none has
+	incoming []string // the key as it came
+	body     []byte
+	op       idem.Operation
+	rec      *recorder // of the handler that has run; nil = none has
 	// gaveUp: it has written nothing, after its context had ended.
 	gaveUp bool
 }
@@ -83,7 +83,7 @@ func (c *call) read() (fingerprint.Request, *problem, error) {
 	case err != nil:
 		return read, &problem{status: http.StatusBadRequest, reason: ReasonRequestRefused, detail: "The body could not be read."}, err
 	}
-	c.r, c.body = r, read.Body
+	c.r, c.body, c.incoming = r, read.Body, read.Header[KeyHeader]
 	return read, nil, nil
 }
 
@@ -91,10 +91,18 @@ func (c *call) read() (fingerprint.Request, *problem, error) {
 func (c *call) request(ctx context.Context) *http.Request {
 	r := c.r.WithContext(ctx)
 	if r.Body != nil {
-		r.Body = io.NopCloser(bytes.NewReader(c.body))
+		b := &body{}
+		b.Reset(c.body)
+		r.Body = b
 	}
 	return r
 }
+
+// body is one that was read before.
+type body struct{ bytes.Reader }
+
+// Close implements io.Closer.
+func (*body) Close() error { return nil }
 
 // operation is what the request means. Where there is a problem it is the answer.
 func (c *call) operation(key string, read fingerprint.Request) (*problem, error) {
@@ -137,7 +145,7 @@ func (c *call) asked(who func(*http.Request) (string, error)) (string, error) {
 
 // run runs the handler as an attempt that was granted, and tells what its ending means.
 func (c *call) run(ctx context.Context, g *idem.Grant) (*idem.Result, error) {
-	state := &guarded{grant: g}
+	state := &guarded{grant: g, incoming: c.incoming}
 	rec := &recorder{under: c.w, head: c.r.Method == http.MethodHead}
 	defer rec.end() // also when it panics: what is left of it writes to nobody
 	c.next.ServeHTTP(rec, c.request(context.WithValue(ctx, guardedKey{}, state)))
@@ -178,7 +186,7 @@ func (c *call) answer(answer *idem.Answer, err error) {
 		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, &final.Answer, true)})
 	case c.config.Open && unreachable(c.r.Context(), err):
 		c.observe(c.r, Event{Ending: Unguarded, Err: err})
-		c.next.ServeHTTP(c.w, c.request(c.r.Context()))
+		c.next.ServeHTTP(c.w, withIncomingKey(c.request(c.r.Context())))
 	default:
 		c.refuse(c.refusalOf(c.w, c.r, c.op, err), err)
 	}

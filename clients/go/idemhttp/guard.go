@@ -75,7 +75,7 @@ func (g *Guard) Middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, withIncomingKey(r))
 			return
 		}
-		c := &call{Guard: g, next: next, w: w, r: withIncomingKey(r)}
+		c := &call{Guard: g, next: next, w: w, r: r}
 		c.serve()
 	})
 }
@@ -136,12 +136,21 @@ func isToken(text string) bool {
 
 type incomingKey struct{}
 
-// withIncomingKey remembers the keys that a request came with, for Transport: they belong
-// to no other request.
+// withIncomingKey remembers the keys that an unguarded request came with, for Transport:
+// they belong to no other request.
 func withIncomingKey(r *http.Request) *http.Request {
 	values := r.Header.Values(KeyHeader)
 	if len(values) == 0 {
 		return r
 	}
 	return r.WithContext(context.WithValue(r.Context(), incomingKey{}, slices.Clone(values)))
+}
+
+// incomingKeys are those of the request in whose handler ctx is.
+func incomingKeys(ctx context.Context) []string {
+	if g, is := ctx.Value(guardedKey{}).(*guarded); is {
+		return g.incoming
+	}
+	values, _ := ctx.Value(incomingKey{}).([]string)
+	return values
 }

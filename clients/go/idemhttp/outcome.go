@@ -2,7 +2,6 @@ package idemhttp
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync/atomic"
 
@@ -51,6 +50,7 @@ func DefaultOutcome(status int) Outcome {
 // guarded is what a handler's context holds.
 type guarded struct {
 	grant    *idem.Grant
+	incoming []string     // the key that the request came with
 	declared atomic.Int32 // an Outcome
 }
 
@@ -90,7 +90,7 @@ func declare(r *http.Request, o Outcome) {
 
 // errorFor is what an outcome is for idem.Do.
 func errorFor(o Outcome) error {
-	err := errors.New("the handler's answer says so")
+	const err = answerError("the handler's answer says so")
 	switch o {
 	case OutcomeSucceeded:
 		return nil
@@ -103,3 +103,8 @@ func errorFor(o Outcome) error {
 	}
 	return err
 }
+
+type answerError string
+
+// Error implements error.
+func (e answerError) Error() string { return string(e) }

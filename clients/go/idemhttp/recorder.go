@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -110,8 +111,13 @@ func (rec *recorder) send(add http.Header) {
 	rec.sent = true
 	rec.settleType()
 	h := rec.under.Header()
-	later := maps.Clone(h) // what was set since is for trailers
-	clear(h)
+	later := http.Header{} // what was set since is for trailers
+	for name, values := range h {
+		if then, was := rec.header[name]; !was || !slices.Equal(then, values) {
+			later[name] = values
+			delete(h, name)
+		}
+	}
 	maps.Copy(h, rec.header)
 	maps.Copy(h, add)
 	rec.under.WriteHeader(rec.status)

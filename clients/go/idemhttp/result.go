@@ -15,7 +15,7 @@ func Result(status int, header http.Header, body []byte) *idem.Result {
 	}
 	for name, values := range header {
 		if name != "Content-Type" {
-			r.Headers = append(r.Headers, storedHeader(name, values)...)
+			r.Headers = appendHeader(r.Headers, name, values)
 		}
 	}
 	return r
@@ -28,10 +28,10 @@ func (rec *recorder) result(allowed []string) *idem.Result {
 	r := &idem.Result{Status: int32(rec.status), ContentType: rec.header.Get("Content-Type")}
 	bytes := 0
 	for _, name := range allowed {
-		for _, h := range storedHeader(name, rec.header[name]) {
-			bytes += len(h.GetName()) + len(h.GetValue())
-			r.Headers = append(r.Headers, h)
-		}
+		r.Headers = appendHeader(r.Headers, name, rec.header[name])
+	}
+	for _, h := range r.GetHeaders() {
+		bytes += len(h.GetName()) + len(h.GetValue())
 	}
 	cut := rec.declared >= 0 && rec.written != rec.declared && hasBody(rec.status) && !rec.head
 	if bytes > idem.MaxHeaderBytes || len(r.GetHeaders()) > maxHeaders {
@@ -47,7 +47,7 @@ func (rec *recorder) result(allowed []string) *idem.Result {
 // maxHeaders is how many the daemon keeps.
 const maxHeaders = 64
 
-func storedHeader(name string, values []string) (all []*idem.Header) {
+func appendHeader(all []*idem.Header, name string, values []string) []*idem.Header {
 	for _, value := range values {
 		all = append(all, &idem.Header{Name: name, Value: []byte(value)})
 	}

@@ -216,7 +216,7 @@ func WithDerivedKey(ctx context.Context, label string) context.Context {
 func withOwnKey(r *http.Request, chosen bool) *http.Request {
 	ctx := r.Context()
 	wanted, has := ctx.Value(keyKey{}).(string)
-	incoming, _ := ctx.Value(incomingKey{}).([]string)
+	incoming := incomingKeys(ctx)
 	sent := r.Header.Values(KeyHeader)
 	own := slices.DeleteFunc(slices.Clone(sent), func(key string) bool { return slices.Contains(incoming, key) })
 	switch {

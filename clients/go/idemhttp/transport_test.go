@@ -290,8 +290,8 @@ func TestAKeyIsDroppedOnlyOnADefiniteEnd(t *testing.T) {
 			t.Errorf("%d: keep the key: %v", status, keep)
 		}
 	}
-	held := &http.Response{StatusCode: 409, Header: http.Header{"Retry-After": {"1"}}}
-	open := &http.Response{StatusCode: 404, Header: http.Header{idemhttp.ReasonHeader: {string(idemhttp.ReasonNotRecorded)}}}
+	held := &http.Response{StatusCode: http.StatusConflict, Header: http.Header{"Retry-After": {"1"}}}
+	open := &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{idemhttp.ReasonHeader: {string(idemhttp.ReasonNotRecorded)}}}
 	if !idemhttp.KeepKey(held, nil) || !idemhttp.KeepKey(open, nil) || !idemhttp.KeepKey(nil, errBroken) || !idemhttp.KeepKey(nil, nil) {
 		t.Error("a key is dropped or kept wrongly")
 	}
