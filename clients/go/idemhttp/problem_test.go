@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/idemd/idemd/clients/go/fingerprint"
 	"github.com/idemd/idemd/clients/go/idem"
@@ -247,6 +248,21 @@ func TestTheTimeInAKeyIsThatOfTheFirstAttempt(t *testing.T) {
 		_ = s.post(t, key)
 		if old := time.Since(first) > 365*24*time.Hour; old != reads {
 			t.Errorf("KeyHasTime %v: the first attempt is said to have been at %v", reads, first)
+		}
+	}
+}
+
+// In whole seconds, and never earlier than the daemon has said.
+func TestRetryAfterIsRoundedUp(t *testing.T) {
+	s := open(t, idemhttp.Config{}, idem.Options{Patience: time.Millisecond})
+	for hint, want := range map[time.Duration]string{0: "1", 2 * time.Second: "2", 2001 * time.Millisecond: "3"} {
+		st, err := status.New(codes.Unavailable, "draining").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(hint)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.daemon.Fault(func(proto.Message) error { return st.Err() })
+		if a := s.post(t, "k"); a.header.Get("Retry-After") != want {
+			t.Errorf("%v: headers %v", hint, a.header)
 		}
 	}
 }

@@ -246,6 +246,38 @@ func TestAHandlerThatWritesAfterItHasReturnedIsNotHeard(t *testing.T) {
 	wantAnswer(t, s.post(t, "k"), 200, "in time", true)
 }
 
+// Goroutines of the handler's that write while it returns, or panics, and after.
+func TestWhatIsReplayedIsWhatWasAnsweredWhoeverStillWrites(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		s := open(t, idemhttp.Config{}, idem.Options{})
+		refused := make(chan struct{})
+		s.handle = func(w http.ResponseWriter, _ *http.Request) {
+			begun := make(chan struct{})
+			go func() {
+				defer close(refused)
+				for i := 0; ; i++ {
+					if _, err := io.WriteString(w, "x"); err != nil {
+						return
+					}
+					if i == 0 {
+						close(begun)
+					}
+				}
+			}()
+			if <-begun; panics {
+				panic(http.ErrAbortHandler)
+			}
+		}
+		first := s.post(t, "k")
+		<-refused // else it would go on for ever
+		if again := s.post(t, "k"); panics {
+			wantRefusal(t, again, 409, idemhttp.ReasonOutcomeUnknown, true)
+		} else if again.body != first.body && again.reason() != idemhttp.ReasonAnswerNotKept { // it may have become too large
+			t.Errorf("answered %d bytes, replayed %d", len(first.body), len(again.body))
+		}
+	}
+}
+
 // What net/http does with an answer it does behind a guard, too.
 func TestAnAnswerIsAsWithoutAGuard(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
@@ -280,6 +312,11 @@ func TestAnAnswerIsAsWithoutAGuard(t *testing.T) {
 			}
 		},
 		"a type that is found out": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<!DOCTYPE html>") },
+		"a type that is found out from what was flushed": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "%P")
+			w.(http.Flusher).Flush()
+			_, _ = io.WriteString(w, "DF-1.7")
+		},
 		"no type": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header()["Content-Type"] = nil
 			_, _ = io.WriteString(w, "<!DOCTYPE html>")
