@@ -165,8 +165,54 @@ func doWithoutStore(t *testing.T, addr string, lease time.Duration, away, back f
 	wantOnce(t, addr, e, false)
 }
 
-// The answers to Extend come later than the lease lasts: the owner must know of its loss
-// before anybody else is told that the lease has lapsed.
+// The database is away for two leases while the owner is at work.
+func TestADatabaseThatIsAwayDuringALongEffectEndsItsContextInTime(t *testing.T) {
+	const lease = 2 * time.Second
+	server := house.Postgres.Server(t)
+	database := harness.TCP(t, server.Address())
+	d := house.Serve(t, harness.OnServer("postgres://postgres@"+database.Addr()+"/"+server.Database(t, "")+"?sslmode=disable"))
+	var lost atomic.Int64
+	client := newClient(t, d.GRPC, idem.Options{Hooks: idem.Hooks{LeaseLost: func(idem.Address, error) { lost.Add(1) }}})
+	e := &effects{}
+	answer, err := client.Do(t.Context(), guarding(lease), func(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
+		began := time.Now()
+		database.Cut()
+		harness.Await(t, "the loss of the lease", ctx.Done())
+		if took := time.Since(began); took >= lease || !errors.Is(context.Cause(ctx), idem.ErrLeaseLost) {
+			t.Errorf("its context ends after %v with %v", took, context.Cause(ctx))
+		}
+		over := time.NewTimer(2*lease - time.Since(began))
+		defer over.Stop()
+		<-over.C
+		database.Restore()
+		return e.do(), nil // it went on all the same
+	})
+	if err != nil || answer.Unrecorded != nil || lost.Load() != 1 {
+		t.Errorf("it is answered %+v, %v after %d losses", answer, err, lost.Load())
+	}
+	wantOnce(t, d.GRPC, e, false)
+}
+
+func TestWhileTheDatabaseIsAwayNoEffectIsBegun(t *testing.T) {
+	server := house.Postgres.Server(t)
+	database := harness.TCP(t, server.Address())
+	d := house.Serve(t, harness.OnServer("postgres://postgres@"+database.Addr()+"/"+server.Database(t, "")+"?sslmode=disable"))
+	database.Cut()
+	e := &effects{}
+	client := newClient(t, d.GRPC, idem.Options{Patience: time.Second})
+	_, err := client.Do(t.Context(), guarding(time.Minute), func(context.Context, *idem.Grant) (*idem.Result, error) { return e.do(), nil })
+	if !errors.Is(err, idem.StoreUnavailable) || !idem.KeepKey(err) || e.n.Load() != 0 {
+		t.Errorf("answered %v after %d effects", err, e.n.Load())
+	}
+	database.Restore()
+	if _, err := client.Do(harness.Bounded(t), guarding(time.Minute), func(context.Context, *idem.Grant) (*idem.Result, error) { return e.do(), nil }); err != nil {
+		t.Errorf("the retry with the same key: %v", err)
+	}
+	wantOnce(t, d.GRPC, e, false)
+}
+
+// No Extend arrives: the owner must know of its loss before anybody else is told that the
+// lease has lapsed.
 func TestAnOwnerStopsBeforeItsLeaseLapses(t *testing.T) {
 	house.EachStore(t, func(t *testing.T, s harness.Store) {
 		d := house.Serve(t, s)

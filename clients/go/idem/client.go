@@ -90,6 +90,9 @@ type Hooks struct {
 	LeaseLost func(Address, error)
 	// Unrecorded: how an attempt ended could not be told to the daemon, for good.
 	Unrecorded func(Address, error)
+	// Reduced: something of a result was too large or invalid and is not kept; the error
+	// is the refusal. It can come several times for one outcome.
+	Reduced func(Address, error)
 	// Withdrawn: a Reserve that ended without a definite answer was given up. The error
 	// is nil if its key is certainly not held by it, now.
 	Withdrawn func(Address, error)

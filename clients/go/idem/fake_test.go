@@ -245,7 +245,9 @@ func (e *events) hooks() Hooks {
 			e.all = append(e.all, name)
 		}
 	}
-	return Hooks{LeaseLost: note("LeaseLost"), Unrecorded: note("Unrecorded"), Withdrawn: note("Withdrawn")}
+	return Hooks{
+		LeaseLost: note("LeaseLost"), Unrecorded: note("Unrecorded"), Reduced: note("Reduced"), Withdrawn: note("Withdrawn"),
+	}
 }
 
 func (e *events) list() []string {

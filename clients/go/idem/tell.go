@@ -62,13 +62,20 @@ func (a *attempt) unrecorded(ctx context.Context, err error) {
 	}
 }
 
+func (a *attempt) reduced(ctx context.Context, err error) {
+	a.warn(ctx, "the result could not be kept whole", err)
+	if hook := a.c.options.Hooks.Reduced; hook != nil {
+		hook(a.address, err)
+	}
+}
+
 // record sends the outcome until idemd has answered or ctx ends. What is refused of its
 // result is left out, for a done operation must not run again because its answer was big,
 // or had a header that is none.
 func (a *attempt) record(ctx context.Context, o outcome) (told, *Error) {
 	var t told
 	if valid := sendable(o.result); valid != o.result {
-		a.warn(ctx, "the result could not be kept whole", errNotUTF8)
+		a.reduced(ctx, errNotUTF8)
 		o.result = valid
 	}
 	err := insist(ctx, func(ctx context.Context) (err error) {
@@ -80,7 +87,7 @@ func (a *attempt) record(ctx context.Context, o outcome) (told, *Error) {
 			if less == nil {
 				return err
 			}
-			a.warn(ctx, "the result could not be kept whole", err)
+			a.reduced(ctx, err)
 			o.result = less
 		}
 	})
