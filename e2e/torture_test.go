@@ -48,14 +48,23 @@ func TestTorturedOperationsHappenOnceAndNoneIsForgotten(t *testing.T) {
 	})
 }
 
-// The torture notices clients that repeat what nobody knows, clients that use a new key
-// for each retry, and a daemon that forgets.
+// The torture notices clients that repeat what nobody knows, that use a new key for each
+// retry, that let their leases pass or leave grants behind that they did not hear of; a
+// daemon that forgets, or lets leases lapse early; and replays that lack something.
 func TestTheTortureNoticesWhatIsBroken(t *testing.T) {
-	for broken, operations := range map[string]string{"repeat": "1000", "newkey": "300", "amnesia": "300"} {
+	for broken, c := range map[string]struct{ operations, notices string }{
+		"repeat":      {"1000", "2 effects"},
+		"newkey":      {"300", "2 effects"},
+		"amnesia":     {"300", "2 effects"},
+		"noextend":    {"1500", "did not extend it"},
+		"nowithdraw":  {"3000", "and nothing explains it"},
+		"earlylapse":  {"1500", "it was over:"},
+		"lossyreplay": {"300", "instead of status:201"},
+	} {
 		t.Run(broken, func(t *testing.T) {
 			t.Parallel() // most of their time is waiting
-			out, failed := charge(t, "--torture", operations, "--seed", "2", "--kills", "3", "--workers", "100", "--show", "0", "--broken", broken)
-			if !failed || !strings.Contains(out, "VIOLATION") || !strings.Contains(out, "2 effects") {
+			out, failed := charge(t, "--torture", c.operations, "--seed", "2", "--kills", "3", "--workers", "100", "--show", "0", "--broken", broken)
+			if !failed || !strings.Contains(out, "VIOLATION") || !strings.Contains(out, c.notices) {
 				t.Errorf("it was not noticed:\n%s", out)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,7 +43,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.IntVar(&t.Kills, "kills", 0, "kill the daemon with -9 this `often`; 0 = once in 2,000 operations, at least 5 times")
 	store := flags.String("store", "embedded", "`store` of the daemon: embedded or postgres")
 	flags.StringVar(&t.Postgres, "postgres", "", "`DSN` of an empty database, for --store postgres")
-	flags.StringVar(&t.Broken, "broken", "", "break what is tested, to see that it is noticed: `part` is repeat, newkey or amnesia")
+	flags.StringVar(&t.Broken, "broken", "", "break what is tested, to see that it is noticed: `part` is "+strings.Join(torture.Parts(), ", "))
 	flags.IntVar(&t.Show, "show", 20, "list at most `N` unresolved operations")
 	if err := flags.Parse(args); err != nil {
 		return err

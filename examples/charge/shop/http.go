@@ -27,10 +27,18 @@ func (s *Shop) handle(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	w.Header().Set("Content-Type", answer.Result.GetContentType())
 	w.Header().Set("Charge-Replayed", strconv.FormatBool(answer.Replayed))
-	w.WriteHeader(int(answer.Result.GetStatus()))
-	_, _ = w.Write(answer.Result.GetBody())
+	write(w, answer.Result)
+}
+
+// write answers with a result, whoever had it first.
+func write(w http.ResponseWriter, result *idem.Result) {
+	for _, h := range result.GetHeaders() {
+		w.Header().Add(h.GetName(), string(h.GetValue()))
+	}
+	w.Header().Set("Content-Type", result.GetContentType())
+	w.WriteHeader(int(result.GetStatus()))
+	_, _ = w.Write(result.GetBody())
 }
 
 func refuse(w http.ResponseWriter, err error) {
@@ -40,7 +48,7 @@ func refuse(w http.ResponseWriter, err error) {
 	)
 	switch {
 	case errors.As(err, &final) && final.Unrecorded == nil:
-		http.Error(w, "declined", http.StatusPaymentRequired)
+		write(w, final.Result)
 	case errors.As(err, &inProgress):
 		w.Header().Set("Retry-After", strconv.Itoa(int(inProgress.RetryAfter/time.Second)+1))
 		http.Error(w, "this order is being charged", http.StatusConflict)

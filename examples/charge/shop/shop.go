@@ -2,6 +2,7 @@ package shop
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -60,7 +61,7 @@ func Ask(ctx context.Context, b *bank.Client, name string) (idem.Verdict, error)
 	case receipt == nil:
 		return idem.WasNotExecuted(), nil
 	default:
-		return idem.WasExecuted(result(receipt)), nil
+		return idem.WasExecuted(Charged(receipt)), nil
 	}
 }
 
@@ -69,15 +70,27 @@ func Ask(ctx context.Context, b *bank.Client, name string) (idem.Verdict, error)
 func Outcome(receipt []byte, err error) (*idem.Result, error) {
 	switch {
 	case errors.Is(err, bank.ErrDeclined):
-		return nil, idem.Final(err)
+		return Declined(), idem.Final(err)
 	case errors.Is(err, bank.ErrBusy), errors.Is(err, bank.ErrFenced):
 		return nil, idem.NotExecuted(err)
 	case err != nil:
 		return nil, idem.Unknown(err)
 	}
-	return result(receipt), nil
+	return Charged(receipt), nil
 }
 
-func result(receipt []byte) *idem.Result {
-	return &idem.Result{Status: http.StatusCreated, ContentType: "application/json", Body: receipt}
+// Charged is what whoever asks for a charge is answered, now and later: the bank's receipt,
+// whose number is the id of what was decided.
+func Charged(receipt []byte) *idem.Result {
+	var line bank.Charge
+	_ = json.Unmarshal(receipt, &line) // a receipt without a number is one, too
+	return &idem.Result{
+		Status: http.StatusCreated, ContentType: "application/json", Body: receipt, DecisionId: line.Receipt,
+		Headers: []*idem.Header{{Name: "Location", Value: []byte("/receipts/" + line.Receipt)}},
+	}
+}
+
+// Declined is the answer where the bank has refused for good.
+func Declined() *idem.Result {
+	return &idem.Result{Status: http.StatusPaymentRequired, ContentType: "text/plain; charset=utf-8", Body: []byte("declined\n")}
 }

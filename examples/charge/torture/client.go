@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/examples/charge/bank"
@@ -35,6 +37,27 @@ func (m *mortal) Invoke(ctx context.Context, method string, args, reply any, opt
 	}
 }
 
+// loser is a connection on which the answer to the first Reserve gets lost, because the
+// client hangs up.
+type loser struct {
+	grpc.ClientConnInterface
+	once   sync.Once
+	hangUp func()
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (l *loser) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
+	err := l.ClientConnInterface.Invoke(ctx, method, args, reply, options...)
+	if response, is := reply.(*idemdv1.ReserveResponse); is {
+		l.once.Do(func() {
+			l.hangUp()
+			proto.Reset(response)
+			err = status.FromContextError(context.Canceled).Err()
+		})
+	}
+	return err
+}
+
 // call is one call of Do by one client.
 type call struct {
 	w    *world
@@ -55,6 +78,11 @@ func (w *world) try(ctx context.Context, o *operation, who, key string, process 
 	if t.hangUp == reserving {
 		defer time.AfterFunc(t.after, leave).Stop()
 	}
+	if t.hangUp == answering {
+		conn := w.connection(&loser{ClientConnInterface: process.wire, hangUp: leave})
+		c.idem = idem.New(conn, idem.Options{Tenant: tenant, Owner: who})
+		defer w.survived(c.idem)
+	}
 	if t.dies == never {
 		defer leave()
 		return c.do(ctx)
@@ -67,7 +95,8 @@ func (w *world) try(ctx context.Context, o *operation, who, key string, process 
 		ended <- c.do(ctx)
 	}()
 	select {
-	case heard := <-ended:
+	case heard := <-ended: // it lives on, and tells what there is to tell
+		w.survived(c.idem)
 		return heard
 	case <-c.self.dead:
 		return heardNothing
@@ -83,7 +112,7 @@ func (c *call) do(ctx context.Context) (heard string) {
 		default:
 		}
 	}
-	heard = c.o.hear(answer, err)
+	heard = c.o.hear(c.w.now(), answer, err)
 	c.w.counts.add(heard)
 	if err != nil {
 		c.o.note(c.w.now(), c.who, "hears %q: %v", heard, err)
@@ -101,7 +130,7 @@ func (c *call) do(ctx context.Context) (heard string) {
 func (w *world) operation(o *operation, key string, wait time.Duration) idem.Operation {
 	op := idem.Operation{
 		Key: key, Fingerprint: idem.SHA256("order-v1", []byte(o.order)), Mode: o.plan.mode,
-		Lease: o.plan.lease, Retention: 24 * time.Hour, Wait: wait, Settle: settleTime, FirstAttemptAt: o.first,
+		Lease: o.plan.lease, Retention: o.plan.retention, Wait: wait, Settle: settleTime, FirstAttemptAt: o.first,
 	}
 	if o.plan.reconcile {
 		op.Reconcile = func(ctx context.Context, u *idem.Unresolved) (idem.Verdict, error) {
@@ -132,23 +161,33 @@ func (c *call) effect(ctx context.Context, g *idem.Grant) (*idem.Result, error) 
 		return nil, c.die(s)
 	}
 	c.o.note(c.w.now(), c.who, "hears of the bank: %q, %v", receipt, err)
-	var undecided error
-	if !errors.Is(err, bank.ErrDeclined) && !errors.Is(err, bank.ErrBusy) && !errors.Is(err, bank.ErrFenced) {
-		undecided = err
+	if err != nil && !errors.Is(err, bank.ErrDeclined) && !errors.Is(err, bank.ErrBusy) && !errors.Is(err, bank.ErrFenced) {
+		c.o.undecided(s, c.troubleIn(ctx))
 	}
-	c.o.finish(ctx, s, c.w.now(), undecided)
 	if c.plan.hangUp == afterEffect {
 		c.leave()
 	}
 	return shop.Outcome(receipt, err)
 }
 
+// troubleIn is what the plan has made of a call to the bank that did not come back; "" =
+// nothing that was planned.
+func (c *call) troubleIn(ctx context.Context) string {
+	switch {
+	case errors.Is(context.Cause(ctx), idem.ErrLeaseLost):
+		return leaseLost
+	case ctx.Err() != nil && c.plan.hangUp != never:
+		return clientHungUp
+	case c.plan.pretend.HangUp != "":
+		return bankHungUp
+	}
+	return ""
+}
+
 // die ends the process: from now on nobody hears of it.
 func (c *call) die(s *story) error {
 	c.o.note(c.w.now(), c.who, "dies")
-	c.o.mu.Lock()
-	s.end, s.trouble = c.w.now(), clientDied
-	c.o.mu.Unlock()
+	c.o.undecided(s, clientDied)
 	close(c.self.dead)
 	return fmt.Errorf("%s is dead", c.who)
 }

@@ -14,6 +14,8 @@ type plan struct {
 	// reconcile: whoever hears UNRESOLVED asks the bank.
 	reconcile bool
 	lease     time.Duration
+	// retention is short for some: they are swept meanwhile.
+	retention time.Duration
 	clients   []clientPlan
 }
 
@@ -39,6 +41,7 @@ type moment int
 const (
 	never moment = iota
 	reserving
+	answering // when the answer to its Reserve is on its way
 	beforeEffect
 	afterEffect
 )
@@ -62,7 +65,7 @@ const settleTime = 4 * time.Second
 // planFor is the same for the same seed and index.
 func planFor(seed uint64, index, processes int) plan {
 	r := rand.New(rand.NewPCG(seed, uint64(index)))
-	p := plan{lease: 1500*time.Millisecond + upTo(r, 1500*time.Millisecond)}
+	p := plan{lease: 1500*time.Millisecond + upTo(r, 1500*time.Millisecond), retention: 24 * time.Hour}
 	if percent(r, 25) {
 		p.mode = idem.Transactional
 	} else {
@@ -74,6 +77,9 @@ func planFor(seed uint64, index, processes int) plan {
 			c.tries = append(c.tries, planTry(r))
 		}
 		p.clients = append(p.clients, c)
+	}
+	if percent(r, 10) {
+		p.retention = time.Second + upTo(r, 3*time.Second)
 	}
 	return p
 }
@@ -92,7 +98,7 @@ func planTry(r *rand.Rand) tryPlan {
 	if percent(r, 1) {
 		t.pretend.Before = 2500 * time.Millisecond // longer than many a lease
 	}
-	switch pick(r, 86, 4, 2, 1, 1, 2, 2, 1, 1) {
+	switch pick(r, 84, 4, 2, 1, 1, 2, 2, 1, 1, 2) {
 	case 1:
 		t.pretend.Refuse = "busy"
 	case 2:
@@ -113,6 +119,8 @@ func planTry(r *rand.Rand) tryPlan {
 		if percent(r, 50) {
 			t.dies = afterEffect
 		}
+	case 9:
+		t.hangUp = answering
 	}
 	return t
 }

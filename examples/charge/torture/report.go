@@ -12,7 +12,7 @@ const mostViolations = 10
 
 // report prints what happened, and fails if a rule was broken.
 func (w *world) report(worked time.Duration) error {
-	var charged, declined, open, violated int
+	var charged, declined, expired, open, violated int
 	causes, shown := map[string]int{}, 0
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w.config.Out, format+"\n", args...) }
 	for _, o := range w.operations {
@@ -27,6 +27,8 @@ func (w *world) report(worked time.Duration) error {
 			charged++
 		case e.declined:
 			declined++
+		case e.expired:
+			expired++
 		case e.unresolved != nil:
 			open++
 			causes[cause]++
@@ -38,18 +40,24 @@ func (w *world) report(worked time.Duration) error {
 	if shown > w.config.Show {
 		say("unresolved: and %d more", shown-w.config.Show)
 	}
-	say("clients heard: %d done, %d replays, %d in progress, %d not executed, %d declined, %d unresolved, %d no answer",
+	say("clients heard: %d done, %d replays, %d in progress, %d not executed, %d declined, %d unresolved, %d too old, %d no answer",
 		w.counts.get(heardDone), w.counts.get(heardReplay), w.counts.get(heardInProgress), w.counts.get(heardNotExecuted),
-		w.counts.get(heardDeclined), w.counts.get(heardUnresolved), w.counts.get(heardNothing))
+		w.counts.get(heardDeclined), w.counts.get(heardUnresolved), w.counts.get(heardExpired), w.counts.get(heardNothing))
 	say("the bank was asked %d times what became of an unresolved one", w.counts.get(askedBank))
-	say("in the end: %d charged, %d declined, %d unresolved", charged, declined, open)
+	say("in the end: %d charged, %d declined, %d forgotten after their retention, %d unresolved", charged, declined, expired, open)
 	for _, cause := range slices.Sorted(maps.Keys(causes)) {
 		say("  %d: %s", causes[cause], cause)
 	}
-	say("%d attempts granted, %d effects, %d kills, %v of work and %v of settling", w.counts.get(granted), w.ledger.Total(),
-		len(w.outages), worked.Round(time.Millisecond), (w.now() - worked).Round(time.Millisecond))
+	say("%d attempts granted, %d effects, %d kills, %d records swept, %v of work and %v of settling", w.counts.get(granted), w.ledger.Total(),
+		len(w.outages), w.swept, worked.Round(time.Millisecond), (w.now() - worked).Round(time.Millisecond))
+	if n, longest := w.stalled(); n > 0 {
+		say("this process was stalled %d times, for up to %v: the machine has too much to do", n, longest.Round(time.Millisecond))
+	}
 	if len(w.outages) != w.config.Kills {
 		return fmt.Errorf("the daemon was killed %d times, want %d", len(w.outages), w.config.Kills)
+	}
+	if expired > 100 && w.swept == 0 {
+		return fmt.Errorf("%d records were forgotten, and none was swept (seed %d)", expired, w.config.Seed)
 	}
 	if violated > 0 {
 		return fmt.Errorf("%d operations break a rule (seed %d)", violated, w.config.Seed)

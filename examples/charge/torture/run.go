@@ -7,22 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/examples/charge/child"
-)
-
-// What can be broken, to see that it is noticed.
-const (
-	// BrokenRepeat: clients take UNRESOLVED for "not executed".
-	BrokenRepeat = "repeat"
-	// BrokenNewKey: clients use a new key for each try.
-	BrokenNewKey = "newkey"
-	// BrokenAmnesia: the embedded store is empty after each kill.
-	BrokenAmnesia = "amnesia"
 )
 
 // Config says what to torture.
@@ -47,7 +38,7 @@ func (c *Config) validate() error {
 	switch {
 	case c.Operations < 1, c.Workers < 1, c.Kills < 0:
 		return errors.New("operations and workers must be positive, kills not negative")
-	case c.Broken != "" && c.Broken != BrokenRepeat && c.Broken != BrokenNewKey && c.Broken != BrokenAmnesia:
+	case c.Broken != "" && !slices.Contains(Parts(), c.Broken):
 		return fmt.Errorf("%q is nothing that can be broken", c.Broken)
 	case c.Broken == BrokenAmnesia && c.Postgres != "":
 		return errors.New("only an embedded store can be given amnesia")
@@ -84,6 +75,9 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer w.close()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go w.watch(watching)
 	forget := func() error { return nil }
 	if c.Broken == BrokenAmnesia {
 		forget = func() error { return os.RemoveAll(data) }
@@ -143,7 +137,7 @@ func (w *world) each(do func(*operation)) {
 
 // charge has all clients of an operation try at once.
 func (w *world) charge(ctx context.Context, o *operation) {
-	o.first = time.Now()
+	o.began, o.first = w.now(), time.Now()
 	o.plan = planFor(w.config.Seed, o.index, len(w.processes))
 	var clients sync.WaitGroup
 	for i, c := range o.plan.clients {
@@ -159,7 +153,7 @@ func (w *world) charge(ctx context.Context, o *operation) {
 					key = fmt.Sprintf("%s-%d-%d", key, i, try)
 				}
 				heard := w.try(ctx, o, who, key, w.processes[c.process], t)
-				if heard == heardDone || heard == heardReplay || heard == heardDeclined {
+				if heard == heardDone || heard == heardReplay || heard == heardDeclined || heard == heardExpired {
 					break
 				}
 			}
@@ -174,6 +168,7 @@ func (w *world) kill(ctx context.Context, due <-chan struct{}, forget func() err
 		if _, is := <-due; !is || ctx.Err() != nil {
 			return nil
 		}
+		w.countSwept(ctx)
 		k := outage{start: w.now()}
 		w.daemon.Kill()
 		if err := forget(); err != nil {
@@ -197,26 +192,39 @@ func (w *world) kill(ctx context.Context, due <-chan struct{}, forget func() err
 // settle asks for every operation until there is a definite answer. Before, everybody
 // who lives has told how their attempts ended.
 func (w *world) settle(ctx context.Context) error {
-	telling, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
+	clients := w.own
 	for _, p := range w.processes {
-		if err := p.idem.Close(telling); err != nil {
+		clients = append(clients, p.idem)
+	}
+	if err := closeAll(ctx, clients); err != nil {
+		return err
+	}
+	judge := idem.New(w.processes[0].conn, idem.Options{Tenant: tenant, Owner: "judge"})
+	w.each(func(o *operation) { w.judge(ctx, o, judge) })
+	w.countSwept(ctx)
+	return closeAll(ctx, []*idem.Client{judge})
+}
+
+// closeAll waits until all clients have told what they have to tell, for a minute.
+func closeAll(ctx context.Context, clients []*idem.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, c := range clients {
+		if err := c.Close(ctx); err != nil {
 			return fmt.Errorf("a client can't tell how its attempts ended: %w", err)
 		}
 	}
-	judge := &process{conn: w.processes[0].conn, idem: idem.New(w.processes[0].conn, idem.Options{Tenant: tenant, Owner: "judge"})}
-	w.each(func(o *operation) { w.judge(ctx, o, judge) })
 	return ctx.Err()
 }
 
 // judge asks until the answer is definite, for a minute.
-func (w *world) judge(ctx context.Context, o *operation, judge *process) {
+func (w *world) judge(ctx context.Context, o *operation, judge *idem.Client) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		c := &call{w: w, o: o, who: "judge", key: o.order, idem: judge.idem}
-		answer, err := judge.idem.Do(ctx, w.operation(o, o.order, 10*time.Second), c.effect)
-		heard := o.hear(answer, err)
+		c := &call{w: w, o: o, who: "judge", key: o.order, idem: judge}
+		answer, err := judge.Do(ctx, w.operation(o, o.order, 10*time.Second), c.effect)
+		heard := o.hear(w.now(), answer, err)
 		o.note(w.now(), c.who, "hears %q: %v", heard, err)
 		var unresolved *idem.UnresolvedError
 		switch {
@@ -225,6 +233,9 @@ func (w *world) judge(ctx context.Context, o *operation, judge *process) {
 			return
 		case heard == heardDeclined:
 			o.end = end{declined: true}
+			return
+		case heard == heardExpired:
+			o.end = end{expired: true}
 			return
 		case errors.As(err, &unresolved) && !o.plan.reconcile:
 			o.end = end{unresolved: unresolved}

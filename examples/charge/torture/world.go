@@ -1,9 +1,14 @@
 package torture
 
 import (
+	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,15 +37,19 @@ type world struct {
 
 	mu      sync.Mutex
 	outages []outage
+	stalls  []outage       // when this process itself did nothing
+	own     []*idem.Client // of calls that had one of their own, and have ended
+	swept   int            // records, as far as the daemons have told before they were killed
 }
 
 // process is a pretended process: a client of idemd on a connection of its own.
 type process struct {
-	conn *grpc.ClientConn
+	wire *grpc.ClientConn
+	conn grpc.ClientConnInterface // on the wire, and noted
 	idem *idem.Client
 }
 
-// outage is a time without a daemon.
+// outage is a time without a daemon, or without this process.
 type outage struct{ start, end time.Duration }
 
 func newWorld(c Config, daemon *child.Daemon) (*world, error) {
@@ -58,7 +67,9 @@ func newWorld(c Config, daemon *child.Daemon) (*world, error) {
 			w.close()
 			return nil, err
 		}
-		w.processes = append(w.processes, &process{conn, idem.New(conn, idem.Options{Tenant: tenant, Owner: fmt.Sprintf("process-%d", i+1)})})
+		p := &process{wire: conn, conn: w.connection(conn)}
+		p.idem = idem.New(p.conn, idem.Options{Tenant: tenant, Owner: fmt.Sprintf("process-%d", i+1)})
+		w.processes = append(w.processes, p)
 	}
 	for i := range c.Operations {
 		w.operations = append(w.operations, &operation{index: i, order: fmt.Sprintf("order-%d", i)})
@@ -68,13 +79,41 @@ func newWorld(c Config, daemon *child.Daemon) (*world, error) {
 
 func (w *world) close() {
 	for _, p := range w.processes {
-		_ = p.conn.Close()
+		_ = p.wire.Close()
 	}
 	_ = w.server.Close()
 }
 
 // now is the time since the start.
 func (w *world) now() time.Duration { return time.Since(w.started) }
+
+// survived notes a client of a single call that has ended: it may have something to tell.
+func (w *world) survived(c *idem.Client) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.own = append(w.own, c)
+}
+
+// countSwept asks the daemon how many records it has swept since it was started.
+func (w *world) countSwept(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.daemon.HTTP+"/metrics", nil)
+	if err != nil {
+		return
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return
+	}
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if text, is := strings.CutPrefix(lines.Text(), "idemd_swept_total "); is {
+			n, _ := strconv.ParseFloat(text, 64) // of a metric there is always one
+			w.swept += int(n)
+		}
+	}
+}
 
 // killedDuring tells whether there was an outage in a span, or so shortly before that
 // its end was still felt: connections come back within two seconds.
@@ -101,8 +140,45 @@ const (
 	heardNotExecuted = "not executed"
 	heardUnresolved  = "unresolved"
 	heardInProgress  = "in progress"
+	heardExpired     = "may have expired"
 	heardNothing     = "nothing"
 )
+
+// watch notes when this process is stalled, until ctx ends: on a machine with too much to do
+// it is not the daemon's fault, nor the client's, that a lease passes.
+func (w *world) watch(ctx context.Context) {
+	const tick, much = 20 * time.Millisecond, 250 * time.Millisecond
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for last := w.now(); ; last = w.now() {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		if now := w.now(); now-last > much {
+			w.mu.Lock()
+			w.stalls = append(w.stalls, outage{last, now})
+			w.mu.Unlock()
+		}
+	}
+}
+
+// stalled is how often this process was, and how long at most.
+func (w *world) stalled() (n int, longest time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.stalls {
+		longest = max(longest, s.end-s.start)
+	}
+	return len(w.stalls), longest
+}
+
+func (w *world) stalledDuring(start, end time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.stalls, func(o outage) bool { return o.start <= end && start <= o.end })
+}
 
 // counts are numbers by name. The zero value is ready.
 type counts struct {
