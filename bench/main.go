@@ -32,6 +32,7 @@ func measure(args []string) error {
 	dir := flags.String("dir", "", "make the stores in this directory (default: the system's for temporary files)")
 	only := flags.String("only", "", "measure these contenders only, separated by commas")
 	callers := flags.String("callers", "", "measure these numbers of callers only, separated by commas")
+	waiters := flags.Int("waiters", -1, "have this many calls wait; 0 = do not measure waiting (default: as the plan says)")
 	expired := flags.Int("expired", -1, "sweep this many records a cycle; 0 = do not measure sweeping (default: as the plan says)")
 	profile := flags.String("profile", "", "write CPU profiles of client and servers to this directory")
 	if err := flags.Parse(args); err != nil {
@@ -40,6 +41,9 @@ func measure(args []string) error {
 	p := fullPlan()
 	if *quick {
 		p = quickPlan()
+	}
+	if *waiters >= 0 {
+		p.Waiters = *waiters
 	}
 	if *expired >= 0 {
 		p.Expired = *expired
