@@ -32,6 +32,8 @@ func endings() map[string]func(*walk) {
 		"Unknown(err)":     returning(nil, idem.Unknown(errDeclined)),
 		"another error":    returning(nil, errDeclined),
 
+		"NotExecuted(err), joined with another error": returning(nil, errors.Join(idem.NotExecuted(errDeclined), errDeclined)),
+
 		"a panic":                                   panics,
 		"runtime.Goexit":                            exits,
 		"a result, its caller gone":                 callerGone,

@@ -18,9 +18,13 @@ import (
 func TestWhatRunsInTheBackgroundIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackground()
+		if b.withdrawals.most != maxWithdrawals || b.outcomes.most != maxOutcomes {
+			t.Errorf("there is room for %d withdrawals and %d outcomes", b.withdrawals.most, b.outcomes.most)
+		}
+		b.withdrawals.most, b.outcomes.most = 100, 10
 		held := func(ctx context.Context) { <-ctx.Done() }
-		for r, most := range map[*room]int{&b.withdrawals: maxWithdrawals, &b.outcomes: maxOutcomes} {
-			for range most {
+		for _, r := range []*room{&b.withdrawals, &b.outcomes} {
+			for range r.most {
 				if !b.start(t.Context(), r, held) {
 					t.Fatal("refused before the bound")
 				}
@@ -39,10 +43,10 @@ func TestWhatRunsInTheBackgroundIsBounded(t *testing.T) {
 	})
 }
 
-// All who wait hang up at once: each of them is withdrawn, and none stands in the way of an
-// outcome, not even where all the room is taken.
+// All who wait hang up at once: each of them is withdrawn, and where that takes all the room
+// there is, none stands in the way of an outcome.
 func TestAMassHangUpLosesNoWithdrawalAndNoOutcome(t *testing.T) {
-	const waiting = 5000
+	const waiting = 50 // of thousands in a bubble the race detector's own runtime fails, now and then
 	var seen events
 	crossing := func(ctx context.Context, r proto.Message) (proto.Message, error) {
 		if r.(*idemdv1.ReserveRequest).GetKey() == "mine" {
@@ -60,6 +64,7 @@ func TestAMassHangUpLosesNoWithdrawalAndNoOutcome(t *testing.T) {
 	s := script{"Reserve": {crossing}, "Extend": {refusal(codes.FailedPrecondition, StaleToken)}, "Complete": {slow}}
 	bubble(t, s, Options{Hooks: seen.hooks()}, func(t *testing.T, c *Client, f *fake) {
 		began = time.Now()
+		c.background.withdrawals.most, c.background.outcomes.most = waiting, 1
 		ctx, hangUp := context.WithCancel(t.Context())
 		var waiters sync.WaitGroup
 		for range waiting {
