@@ -110,7 +110,7 @@ func newGuardWalk(t *testing.T, d *child.Daemon, key string, mode idem.Mode) *gu
 
 // attempted is a response that tells its attempt.
 func attempted(ctx context.Context) (*testpb.SimpleResponse, error) {
-	g, guarded := idemgrpc.GrantFrom(ctx)
+	g, guarded := idem.GrantFrom(ctx)
 	if !guarded {
 		return nil, errors.New("the handler runs unguarded")
 	}

@@ -101,7 +101,7 @@ func (w *httpWalk) answers(code int, before ...func(http.ResponseWriter, *http.R
 
 // attemptedHTTP answers with its attempt.
 func attemptedHTTP(rw http.ResponseWriter, r *http.Request) {
-	g, guarded := idemhttp.GrantFrom(r.Context())
+	g, guarded := idem.GrantFrom(r.Context())
 	if !guarded {
 		http.Error(rw, "it runs unguarded", http.StatusInternalServerError)
 		return

@@ -87,7 +87,8 @@ func (a *attempt) run(ctx context.Context, fn Func) (result *Result, err error) 
 			_, _ = a.tell(ctx, outcome{failed: idemdv1.FailureKind_FAILURE_KIND_UNKNOWN})
 		}
 	}()
-	result, err = fn(leased, a.grant())
+	g := a.grant()
+	result, err = fn(WithGrant(leased, g), g)
 	returned = true
 	return result, err
 }

@@ -23,6 +23,25 @@ type Grant struct {
 	keeper *keeper
 }
 
+type grantKey struct{}
+
+// GrantFrom is the grant under which ctx's work runs: [Client.Do] puts it into the context
+// of its function, and so do the guards of handlers. Of a Do within a Do it is the inner
+// one's. False: the work runs unguarded.
+func GrantFrom(ctx context.Context) (*Grant, bool) {
+	g, _ := ctx.Value(grantKey{}).(*Grant)
+	return g, g != nil
+}
+
+// WithGrant is ctx as work under the grant has it, for tests of handlers. Nil: as work has
+// it that runs unguarded, for who starts some within another's.
+func WithGrant(ctx context.Context, g *Grant) context.Context {
+	if _, is := GrantFrom(ctx); g == nil && !is {
+		return ctx
+	}
+	return context.WithValue(ctx, grantKey{}, g)
+}
+
 // Checkpoint stores progress for the next attempt to go on from: at most
 // MaxCheckpointBytes; empty clears it. It renews the lease. It is repeated while the
 // daemon is unavailable, until ctx ends.

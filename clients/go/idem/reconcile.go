@@ -76,7 +76,7 @@ func (g *guard) reconcile(ctx context.Context, u *idemdv1.Unresolved) error {
 	}
 	early := time.Now().Before(settled)
 	asked := known
-	verdict, err := g.op.Reconcile(ctx, &asked)
+	verdict, err := g.op.Reconcile(WithGrant(ctx, nil), &asked) // an outer grant is another operation's
 	switch {
 	case err != nil:
 		return &UnresolvedError{Unresolved: known, Err: err}

@@ -97,7 +97,7 @@ func TestWhileTheDaemonIsAwayAGuardedMethodIsClosed(t *testing.T) {
 func TestAnOpenMethodRunsUnguardedOnlyWhileTheDaemonIsAwayAndIsToldOf(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{Open: true}), idem.Options{Patience: time.Millisecond})
 	s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-		if _, guarded := idemgrpc.GrantFrom(ctx); guarded {
+		if _, guarded := idem.GrantFrom(ctx); guarded {
 			return nil, status.Error(codes.NotFound, "no card")
 		}
 		return receipt(), nil

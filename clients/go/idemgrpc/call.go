@@ -27,8 +27,7 @@ type call struct {
 }
 
 // run runs the handler as an attempt that was granted, and tells what its ending means.
-func (c *call) run(ctx context.Context, g *idem.Grant) (*idem.Result, error) {
-	ctx = withGrant(ctx, g)
+func (c *call) run(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
 	var noted *capture
 	if len(c.headers) > 0 {
 		ctx, noted = captured(ctx)
@@ -66,7 +65,7 @@ func (c *call) answer(ctx context.Context, answer *idem.Answer, err error) (any,
 		return c.replay(ctx, &final.Answer, true)
 	case c.guard.Open && unreachable(ctx, err):
 		c.observe(ctx, Event{Method: c.guard.method, Ending: Unguarded, Err: err})
-		return c.handler(ctx, c.request)
+		return c.handler(idem.WithGrant(ctx, nil), c.request)
 	}
 	return nil, c.refuse(ctx, c.guard, refusalOf(err), err)
 }

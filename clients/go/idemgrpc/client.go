@@ -57,7 +57,7 @@ func WithKey(ctx context.Context, key string) context.Context {
 // it is made: the same on every attempt. One label names one downstream call. In a
 // handler that runs unguarded it changes nothing, and the interceptor makes a new key.
 func WithDerivedKey(ctx context.Context, label string) context.Context {
-	g, is := GrantFrom(ctx)
+	g, is := idem.GrantFrom(ctx)
 	if !is {
 		return ctx
 	}

@@ -91,7 +91,7 @@ func (s *server) guarded(ctx context.Context, g *guard, request any, handler grp
 	}
 	if key == "" {
 		s.observe(ctx, Event{Method: g.method, Ending: Unguarded})
-		return handler(ctx, request)
+		return handler(idem.WithGrant(ctx, nil), request)
 	}
 	op, err := s.operation(ctx, g, key, message)
 	if err != nil {

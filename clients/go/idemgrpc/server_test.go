@@ -228,7 +228,7 @@ func TestOnlyWhatCountsIsCompared(t *testing.T) {
 func TestAHandlerHasItsGrant(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{Need: idemgrpc.Optional, PolicyVersion: "tariff-7"}), idem.Options{})
 	s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-		g, guarded := idemgrpc.GrantFrom(ctx)
+		g, guarded := idem.GrantFrom(ctx)
 		if !guarded {
 			return &testpb.SimpleResponse{}, nil
 		}

@@ -53,7 +53,7 @@ func (c *call) serve() {
 	}
 	if key == "" {
 		c.observe(c.r, Event{Ending: Unguarded})
-		c.next.ServeHTTP(c.w, c.request(c.r.Context()))
+		c.next.ServeHTTP(c.w, c.request(idem.WithGrant(c.r.Context(), nil)))
 		return
 	}
 	if refused, err := c.operation(key, read); refused != nil {
@@ -144,8 +144,8 @@ func (c *call) asked(who func(*http.Request) (string, error)) (string, error) {
 }
 
 // run runs the handler as an attempt that was granted, and tells what its ending means.
-func (c *call) run(ctx context.Context, g *idem.Grant) (*idem.Result, error) {
-	state := &guarded{grant: g, incoming: c.incoming}
+func (c *call) run(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
+	state := &guarded{incoming: c.incoming}
 	rec := &recorder{under: c.w, head: c.r.Method == http.MethodHead}
 	defer rec.end() // also when it panics: what is left of it writes to nobody
 	c.next.ServeHTTP(rec, c.request(context.WithValue(ctx, guardedKey{}, state)))
@@ -186,7 +186,7 @@ func (c *call) answer(answer *idem.Answer, err error) {
 		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, &final.Answer, true)})
 	case c.config.Open && unreachable(c.r.Context(), err):
 		c.observe(c.r, Event{Ending: Unguarded, Err: err})
-		c.next.ServeHTTP(c.w, withIncomingKey(c.request(c.r.Context())))
+		c.next.ServeHTTP(c.w, withIncomingKey(c.request(idem.WithGrant(c.r.Context(), nil))))
 	default:
 		c.refuse(c.refusalOf(c.w, c.r, c.op, err), err)
 	}

@@ -290,7 +290,7 @@ func TestTenantsAndSubjectsShareNoAnswer(t *testing.T) {
 func TestAHandlerHasItsGrant(t *testing.T) {
 	s := open(t, idemhttp.Config{Need: idemhttp.Optional, PolicyVersion: "tariff-7"}, idem.Options{})
 	s.handle = func(w http.ResponseWriter, r *http.Request) {
-		g, guarded := idemhttp.GrantFrom(r.Context())
+		g, guarded := idem.GrantFrom(r.Context())
 		if !guarded {
 			idemhttp.Unknown(r) // nobody listens
 			return

@@ -1,7 +1,6 @@
 package idemhttp
 
 import (
-	"context"
 	"net/http"
 	"sync/atomic"
 
@@ -49,22 +48,11 @@ func DefaultOutcome(status int) Outcome {
 
 // guarded is what a handler's context holds.
 type guarded struct {
-	grant    *idem.Grant
 	incoming []string     // the key that the request came with
 	declared atomic.Int32 // an Outcome
 }
 
 type guardedKey struct{}
-
-// GrantFrom is the right under which a guarded handler runs: attempt, fence, DeriveKey,
-// Checkpoint. False where the handler runs unguarded.
-func GrantFrom(ctx context.Context) (*idem.Grant, bool) {
-	g, is := ctx.Value(guardedKey{}).(*guarded)
-	if !is {
-		return nil, false
-	}
-	return g.grant, true
-}
 
 // Succeeded declares, within a guarded handler, that the effect was done, whatever the
 // status says. Of several declarations the last one counts. Where the handler runs
@@ -83,6 +71,9 @@ func Final(r *http.Request) { declare(r, OutcomeFinal) }
 func Unknown(r *http.Request) { declare(r, OutcomeUnknown) }
 
 func declare(r *http.Request, o Outcome) {
+	if _, is := idem.GrantFrom(r.Context()); !is {
+		return
+	}
 	if g, is := r.Context().Value(guardedKey{}).(*guarded); is {
 		g.declared.Store(int32(o))
 	}

@@ -205,7 +205,7 @@ func WithKey(ctx context.Context, key string) context.Context {
 // request. In a handler that runs unguarded it changes nothing, and the transport makes a
 // new key.
 func WithDerivedKey(ctx context.Context, label string) context.Context {
-	g, is := GrantFrom(ctx)
+	g, is := idem.GrantFrom(ctx)
 	if !is {
 		return ctx
 	}
