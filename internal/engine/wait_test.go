@@ -573,6 +573,7 @@ func TestAnAnswerOnItsWayIsTheLastWordWhateverBecomesOfTheRecord(t *testing.T) {
 	// on their way.
 	h.Advance(storetest.Retention)
 	do(t, one, storetest.Reserve(a, 2))
+	do(t, one, storetest.Complete(a, 2, "second"))
 	for range callers - 1 {
 		if h := c.next(); h.err != nil || len(h.outcome.(*reservation.Replay).Result.Body) != reservation.MaxBodyBytes {
 			t.Fatalf("caller %d hears %T %v", h.caller, h.outcome, h.err)
