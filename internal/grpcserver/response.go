@@ -51,6 +51,7 @@ func protoOwned(o *reservation.Owned) *idemdv1.Owned {
 		Attempt: o.Attempt, Fence: o.Fence, LeaseExpiresAt: protoTime(o.LeaseExpiresAt),
 		LeaseRemaining: durationpb.New(o.LeaseRemaining), Takeover: o.Takeover, Repeated: o.Repeated,
 		Checkpoint: o.Checkpoint, PolicyVersion: o.PolicyVersion, LastFailure: protoResult(o.LastFailure),
+		ReservedAt: protoTime(o.ReservedAt),
 	}
 }
 

@@ -121,6 +121,7 @@ type Owned struct {
 	Checkpoint     []byte
 	PolicyVersion  string
 	LastFailure    *Result
+	ReservedAt     Time // the first grant: which life of the key this is
 }
 
 // InProgress says: ask again later.

@@ -115,6 +115,7 @@ func owned(now Time, rec *Record, repeated bool) *Owned {
 		Attempt: rec.Attempt, Fence: rec.Fence, LeaseExpiresAt: rec.LeaseExpiresAt,
 		LeaseRemaining: rec.LeaseExpiresAt.Sub(now), Takeover: rec.TookOver, Repeated: repeated,
 		Checkpoint: rec.Checkpoint, PolicyVersion: rec.PolicyVersion, LastFailure: rec.Result,
+		ReservedAt: rec.ReservedAt,
 	}
 }
 

@@ -996,7 +996,10 @@ type Owned struct {
 	// force now.
 	PolicyVersion string `protobuf:"bytes,8,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
 	// What the last failed attempt told; unset if none did.
-	LastFailure   *Result `protobuf:"bytes,9,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"`
+	LastFailure *Result `protobuf:"bytes,9,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"`
+	// When the first attempt was granted. With the address it names this
+	// operation for good: a key that was forgotten and is used again has a later one.
+	ReservedAt    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=reserved_at,json=reservedAt,proto3" json:"reserved_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1090,6 +1093,13 @@ func (x *Owned) GetPolicyVersion() string {
 func (x *Owned) GetLastFailure() *Result {
 	if x != nil {
 		return x.LastFailure
+	}
+	return nil
+}
+
+func (x *Owned) GetReservedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReservedAt
 	}
 	return nil
 }
@@ -1439,7 +1449,7 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"expires_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12(\n" +
 	"\x06result\x18\x11 \x01(\v2\x10.idemd.v1.ResultR\x06result\x120\n" +
 	"\ahistory\x18\x12 \x03(\v2\x16.idemd.v1.HistoryEntryR\ahistory\x12'\n" +
-	"\x0fhistory_dropped\x18\x13 \x01(\x03R\x0ehistoryDropped\"\xf5\x02\n" +
+	"\x0fhistory_dropped\x18\x13 \x01(\x03R\x0ehistoryDropped\"\xb2\x03\n" +
 	"\x05Owned\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x03R\x05fence\x12D\n" +
@@ -1451,7 +1461,10 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"checkpoint\x18\a \x01(\fR\n" +
 	"checkpoint\x12%\n" +
 	"\x0epolicy_version\x18\b \x01(\tR\rpolicyVersion\x123\n" +
-	"\flast_failure\x18\t \x01(\v2\x10.idemd.v1.ResultR\vlastFailure\"\xe5\x01\n" +
+	"\flast_failure\x18\t \x01(\v2\x10.idemd.v1.ResultR\vlastFailure\x12;\n" +
+	"\vreserved_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"reservedAt\"\xe5\x01\n" +
 	"\n" +
 	"InProgress\x12%\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x0f.idemd.v1.StateR\x05state\x12\x18\n" +
@@ -1569,21 +1582,22 @@ var file_idemd_v1_types_proto_depIdxs = []int32{
 	15, // 15: idemd.v1.Owned.lease_expires_at:type_name -> google.protobuf.Timestamp
 	16, // 16: idemd.v1.Owned.lease_remaining:type_name -> google.protobuf.Duration
 	8,  // 17: idemd.v1.Owned.last_failure:type_name -> idemd.v1.Result
-	0,  // 18: idemd.v1.InProgress.state:type_name -> idemd.v1.State
-	15, // 19: idemd.v1.InProgress.lease_expires_at:type_name -> google.protobuf.Timestamp
-	16, // 20: idemd.v1.InProgress.retry_after:type_name -> google.protobuf.Duration
-	0,  // 21: idemd.v1.Replay.state:type_name -> idemd.v1.State
-	8,  // 22: idemd.v1.Replay.result:type_name -> idemd.v1.Result
-	15, // 23: idemd.v1.Replay.reserved_at:type_name -> google.protobuf.Timestamp
-	15, // 24: idemd.v1.Replay.finished_at:type_name -> google.protobuf.Timestamp
-	15, // 25: idemd.v1.Replay.expires_at:type_name -> google.protobuf.Timestamp
-	15, // 26: idemd.v1.Unresolved.since:type_name -> google.protobuf.Timestamp
-	16, // 27: idemd.v1.Unresolved.elapsed:type_name -> google.protobuf.Duration
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	15, // 18: idemd.v1.Owned.reserved_at:type_name -> google.protobuf.Timestamp
+	0,  // 19: idemd.v1.InProgress.state:type_name -> idemd.v1.State
+	15, // 20: idemd.v1.InProgress.lease_expires_at:type_name -> google.protobuf.Timestamp
+	16, // 21: idemd.v1.InProgress.retry_after:type_name -> google.protobuf.Duration
+	0,  // 22: idemd.v1.Replay.state:type_name -> idemd.v1.State
+	8,  // 23: idemd.v1.Replay.result:type_name -> idemd.v1.Result
+	15, // 24: idemd.v1.Replay.reserved_at:type_name -> google.protobuf.Timestamp
+	15, // 25: idemd.v1.Replay.finished_at:type_name -> google.protobuf.Timestamp
+	15, // 26: idemd.v1.Replay.expires_at:type_name -> google.protobuf.Timestamp
+	15, // 27: idemd.v1.Unresolved.since:type_name -> google.protobuf.Timestamp
+	16, // 28: idemd.v1.Unresolved.elapsed:type_name -> google.protobuf.Duration
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_types_proto_init() }

@@ -85,6 +85,21 @@ func keptCases() []Case {
 			equal(r, "policy version", owned.PolicyVersion, "2026-11")
 			equal(r, "policy version stored", r.get(a).PolicyVersion, "2026-11")
 		}},
+		{Rule: "every owner is told when the first attempt was granted, and of a forgotten key that is used again, a later time", Run: func(r *run) {
+			a := At("life")
+			first := must[*reservation.Owned](r, r.one(Reserve(a, 1)))
+			equal(r, "first grant", first.ReservedAt, r.h.Now())
+			r.h.Advance(tick)
+			repeated := must[*reservation.Owned](r, r.one(Reserve(a, 1)))
+			equal(r, "told again", repeated.ReservedAt, first.ReservedAt)
+			r.one(Fail(a, 1, reservation.ToldRetryable, ""))
+			second := must[*reservation.Owned](r, r.one(Reserve(a, 2)))
+			equal(r, "told the next attempt", second.ReservedAt, first.ReservedAt)
+			r.one(Complete(a, 2, ""))
+			r.h.Advance(Retention)
+			other := must[*reservation.Owned](r, r.one(Reserve(a, 3)))
+			equal(r, "told the next life", other.ReservedAt, r.h.Now())
+		}},
 		{Rule: "what is finer than a microsecond is not kept, and nothing is damaged by it", Run: func(r *run) {
 			a := At("nanoseconds")
 			reserve := Reserve(a, 1)
