@@ -190,7 +190,8 @@ func TestARetryRunsAfterTheLeaseOfAnOwnerThatDiedAndNotBefore(t *testing.T) {
 		op := guarded()
 		op.Mode = idem.Transactional
 		answer, err := client.Do(harness.Bounded(t), op, func(_ context.Context, g *idem.Grant) (*idem.Result, error) {
-			if now := time.Now(); now.Before(died.GetLeaseExpiresAt().AsTime()) || !g.Takeover || g.Attempt != 2 || g.Fence <= died.GetFence() {
+			if now := time.Now(); now.Before(died.GetLeaseExpiresAt().AsTime()) || !g.Takeover || g.Attempt != 2 || g.Fence <= died.GetFence() ||
+				!g.ReservedAt.Equal(died.GetReservedAt().AsTime()) {
 				t.Errorf("granted %+v at %v; the lease ends at %v", g, now, died.GetLeaseExpiresAt().AsTime())
 			}
 			return receipt(), nil

@@ -1,6 +1,9 @@
 package idem
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Grant is the right to execute one attempt of an operation. One that no Do has made will
 // do for a test of the function: it stores no checkpoints.
@@ -11,6 +14,9 @@ type Grant struct {
 	// Fence grows with every attempt: tables and calls that check it refuse a smaller
 	// one than they have seen.
 	Fence int64
+	// ReservedAt is when the first attempt was granted. With the address it names this
+	// operation for good: a key that was forgotten and is used again has a later one.
+	ReservedAt time.Time
 	// Takeover: the attempt before lapsed, and may have left something half done.
 	Takeover bool
 	// LastCheckpoint is the progress of earlier attempts; empty if there is none.

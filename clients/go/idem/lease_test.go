@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
@@ -269,10 +270,11 @@ func TestAGrantThatCantBeFreshenedIsGivenBack(t *testing.T) {
 func TestCheckpointsAreStoredInOrderAndGivenToTheNextAttempt(t *testing.T) {
 	bubble(t, script{"Reserve": {decided(&idemdv1.Owned{
 		Attempt: 2, Takeover: true, LeaseRemaining: durationpb.New(30 * time.Second), Checkpoint: []byte("page 7"), PolicyVersion: "v1",
-		LastFailure: body("no"),
+		LastFailure: body("no"), ReservedAt: timestamppb.New(time.Unix(1, 0)),
 	})}, "Extend": {&idemdv1.ExtendResponse{LeaseRemaining: durationpb.New(30 * time.Second)}, away()}}, Options{}, func(t *testing.T, c *Client, f *fake) {
 		_, err := c.Do(t.Context(), operation(), func(ctx context.Context, g *Grant) (*Result, error) {
-			if string(g.LastCheckpoint) != "page 7" || !g.Takeover || g.PolicyVersion != "v1" || string(g.LastFailure.GetBody()) != "no" {
+			if string(g.LastCheckpoint) != "page 7" || !g.Takeover || g.PolicyVersion != "v1" || string(g.LastFailure.GetBody()) != "no" ||
+				!g.ReservedAt.Equal(time.Unix(1, 0)) {
 				t.Errorf("granted %+v", g)
 			}
 			data := []byte("page 8")
