@@ -97,7 +97,7 @@ func (a *attempt) grant() *Grant {
 	return &Grant{
 		Tenant: a.address.Tenant, Namespace: a.address.Namespace, Key: a.address.Key,
 		Attempt: a.owned.GetAttempt(), Fence: a.owned.GetFence(), Takeover: a.owned.GetTakeover(),
-		ReservedAt: timeOf(a.owned.GetReservedAt()),
+		ReservedAt:     timeOf(a.owned.GetReservedAt()),
 		LastCheckpoint: bytes.Clone(a.owned.GetCheckpoint()), PolicyVersion: a.owned.GetPolicyVersion(),
 		LastFailure: a.owned.GetLastFailure(), keeper: a.keeper,
 	}
