@@ -48,8 +48,10 @@ func floors() map[string][]string {
 
 		"clients/go/idem":        {"gen/idemd/v1"},
 		"clients/go/fingerprint": {"clients/go/idem"},
-		"clients/go/idemgrpc":    {"clients/go/idem", "clients/go/fingerprint"},
-		"clients/go/idemhttp":    {"clients/go/idem", "clients/go/fingerprint", "gen/idemd/v1"},
+		"clients/go/idemgrpc":    {"clients/go/idem", "clients/go/fingerprint", "clients/go/internal/guard"},
+		"clients/go/idemhttp":    {"clients/go/idem", "clients/go/fingerprint", "clients/go/internal/guard", "gen/idemd/v1"},
+
+		"clients/go/internal/guard": {"clients/go/idem"},
 
 		"clients/go/internal/fakedaemon": {"gen/idemd/v1"},
 

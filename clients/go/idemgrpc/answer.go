@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/internal/guard"
 )
 
 // Domain is the ErrorInfo domain of the guard's answers.
@@ -22,45 +23,44 @@ const Domain = "idem"
 // repetition must carry the same key.
 const keepKey = "keep_key"
 
-// retryUnreachable is when to come back where the daemon does not say.
-const retryUnreachable = time.Second
-
 // Reason is why a call was answered by its guard, or what its guard adds to the answer.
 // It is that of an ErrorInfo in [Domain].
-type Reason string
+type Reason = guard.Reason
 
 // The reasons; docs/guards.md has their codes.
 const (
 	// ReasonKeyRequired: there is no key.
-	ReasonKeyRequired Reason = "KEY_REQUIRED"
+	ReasonKeyRequired Reason = guard.KeyRequired
 	// ReasonKeyInvalid: it can't be a key, or there are two.
-	ReasonKeyInvalid Reason = "KEY_INVALID"
+	ReasonKeyInvalid Reason = guard.KeyInvalid
+	// ReasonRequestTooLarge: it is larger than what a fingerprint is made of.
+	ReasonRequestTooLarge Reason = guard.RequestTooLarge
 	// ReasonRequestRefused: no fingerprint can be made of the request.
-	ReasonRequestRefused Reason = "REQUEST_REFUSED"
+	ReasonRequestRefused Reason = guard.RequestRefused
 	// ReasonInProgress: another call is on it.
-	ReasonInProgress Reason = "IN_PROGRESS"
+	ReasonInProgress Reason = guard.InProgress
 	// ReasonFingerprintMismatch: the key was first used for something else.
-	ReasonFingerprintMismatch Reason = "FINGERPRINT_MISMATCH"
+	ReasonFingerprintMismatch Reason = guard.FingerprintMismatch
 	// ReasonKeyMayHaveExpired: the record may have been forgotten.
-	ReasonKeyMayHaveExpired Reason = "KEY_MAY_HAVE_EXPIRED"
+	ReasonKeyMayHaveExpired Reason = guard.KeyMayHaveExpired
 	// ReasonOutcomeUnknown: it may have been done; nobody repeats it before somebody has found
 	// out. On a handler's own status: so it ended.
-	ReasonOutcomeUnknown Reason = "OUTCOME_UNKNOWN"
+	ReasonOutcomeUnknown Reason = guard.OutcomeUnknown
 	// ReasonNotExecuted: it was certainly not done; repeat it.
-	ReasonNotExecuted Reason = "NOT_EXECUTED"
+	ReasonNotExecuted Reason = guard.NotExecuted
 	// ReasonAnswerNotKept: it is done, and its answer can't be given again.
-	ReasonAnswerNotKept Reason = "ANSWER_NOT_KEPT"
+	ReasonAnswerNotKept Reason = guard.AnswerNotKept
 	// ReasonNotRecorded: a refusal that the daemon could not be told.
-	ReasonNotRecorded Reason = "NOT_RECORDED"
+	ReasonNotRecorded Reason = guard.NotRecorded
 	// ReasonNotStarted: there was no time for it, or the caller has gone.
-	ReasonNotStarted Reason = "NOT_STARTED"
+	ReasonNotStarted Reason = guard.NotStarted
 	// ReasonGuardUnavailable: the daemon can't be reached; the handler did not run.
-	ReasonGuardUnavailable Reason = "GUARD_UNAVAILABLE"
+	ReasonGuardUnavailable Reason = guard.Unavailable
 	// ReasonGuardRefused: the daemon refused what the server asked of it: its configuration is
 	// wrong, and the call was not executed.
-	ReasonGuardRefused Reason = "GUARD_REFUSED"
+	ReasonGuardRefused Reason = guard.Misconfigured
 	// ReasonStreamNotGuarded: a streaming method has a guard.
-	ReasonStreamNotGuarded Reason = "STREAM_NOT_GUARDED"
+	ReasonStreamNotGuarded Reason = guard.StreamNotGuarded
 )
 
 // KeepKey says, on the client's side, whether a repetition of a call that ended with err
@@ -87,16 +87,73 @@ func infoIn(s *status.Status) *errdetails.ErrorInfo {
 	return nil
 }
 
-// refusal is an answer of the guard's own; retry 0 = not said.
-func refusal(code codes.Code, reason Reason, keep bool, retry time.Duration, text string) *status.Status {
-	return hinted(status.New(code, text), reason, keep, retry)
+// refusal is an answer of the guard's own; the detail is what its reason does not say,
+// retry 0 = not said.
+func refusal(reason Reason, retry time.Duration, detail string) *status.Status {
+	code, text := said(reason)
+	if detail != "" {
+		text += ": " + detail
+	}
+	return hinted(status.New(code, text), reason, retry)
+}
+
+// said is how a reason is put: not in NotExecuted and NotRecorded, which are added to
+// answers of handlers only.
+func said(reason Reason) (codes.Code, string) {
+	switch reason {
+	case ReasonKeyRequired:
+		return codes.InvalidArgument, "the call needs a key, the same on every retry"
+	case ReasonKeyInvalid:
+		return codes.InvalidArgument, "it can't be a key"
+	case ReasonRequestTooLarge:
+		return codes.ResourceExhausted, "the request is too large"
+	case ReasonRequestRefused:
+		return codes.InvalidArgument, "no fingerprint can be made of the request"
+	case ReasonInProgress:
+		return codes.Aborted, "the call is under way elsewhere: repeat it later, with the same key"
+	case ReasonFingerprintMismatch:
+		return codes.FailedPrecondition, "the key was first used for another request: a new request, also a corrected one, needs a new key"
+	case ReasonKeyMayHaveExpired:
+		return codes.FailedPrecondition, "the key is so old that its record may have been forgotten: find out whether it was done"
+	case ReasonOutcomeUnknown:
+		return codes.FailedPrecondition, "an earlier call may have been executed: nobody repeats it before somebody has found out; keep the key"
+	case ReasonAnswerNotKept:
+		return codes.FailedPrecondition, "the call is done; its answer was not kept"
+	case ReasonNotStarted:
+		return codes.Unavailable, "the call was not started: repeat it with the same key"
+	case ReasonGuardUnavailable:
+		return codes.Unavailable, "the guard can't be reached; the call was not executed: repeat it with the same key"
+	case ReasonStreamNotGuarded:
+		return codes.Unimplemented, "idemgrpc guards unary calls only"
+	}
+	return codes.Internal, "the guard is not set up for this call"
+}
+
+// refusalOf is the answer where Do ended without the handler and without a replay.
+func refusalOf(err error) *status.Status {
+	r := guard.RefusalOf(err)
+	if r.Reason != ReasonNotStarted {
+		return refusal(r.Reason, r.Retry, r.Detail)
+	}
+	code, text := said(r.Reason)
+	switch { // the context which ended the call says it better
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	}
+	return hinted(status.New(code, text), r.Reason, r.Retry)
 }
 
 // hinted adds a reason and whether to keep the key to a status.
-func hinted(s *status.Status, reason Reason, keep bool, retry time.Duration) *status.Status {
-	return detailed(s, &errdetails.ErrorInfo{
-		Domain: Domain, Reason: string(reason), Metadata: map[string]string{keepKey: strconv.FormatBool(keep)},
-	}, retry)
+func hinted(s *status.Status, reason Reason, retry time.Duration) *status.Status {
+	return detailed(s, infoOf(reason), retry)
+}
+
+func infoOf(reason Reason) *errdetails.ErrorInfo {
+	return &errdetails.ErrorInfo{
+		Domain: Domain, Reason: string(reason), Metadata: map[string]string{keepKey: strconv.FormatBool(guard.KeepKey(reason))},
+	}
 }
 
 func detailed(s *status.Status, info *errdetails.ErrorInfo, retry time.Duration) *status.Status {
@@ -111,89 +168,13 @@ func detailed(s *status.Status, info *errdetails.ErrorInfo, retry time.Duration)
 	return full
 }
 
-// refusalOf is the answer where Do ended without the handler and without a replay.
-func refusalOf(err error) *status.Status {
-	switch e := err.(type) { //nolint:errorlint // Do's own error: what it wraps may be another Do's
-	case *idem.InProgressError:
-		return refusal(codes.Aborted, ReasonInProgress, true, e.RetryAfter, "the call is under way elsewhere: repeat it later, with the same key")
-	case *idem.UnresolvedError:
-		return refusal(codes.FailedPrecondition, ReasonOutcomeUnknown, true, e.RetryAfter,
-			"an earlier call may have been executed: nobody repeats it before somebody has found out; keep the key")
-	case *idem.NotExecutedError:
-		return notStarted(e)
-	case *idem.Error:
-		return refusalBy(e)
-	}
-	return refusal(codes.Internal, ReasonGuardRefused, true, 0, "the guard failed")
-}
-
-// notStarted: it was granted and given back.
-func notStarted(err error) *status.Status {
-	const text = "the call was not started: repeat it with the same key"
-	if code := endedCode(err); code != codes.OK {
-		return refusal(code, ReasonNotStarted, true, 0, text)
-	}
-	return refusal(codes.Unavailable, ReasonNotStarted, true, retryUnreachable, text)
-}
-
-// endedCode is that of the context which ended a call; OK where none did.
-func endedCode(err error) codes.Code {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return codes.DeadlineExceeded
-	case errors.Is(err, context.Canceled):
-		return codes.Canceled
-	}
-	return codes.OK
-}
-
-// refusalBy is the answer to what the daemon refused, or did not answer.
-func refusalBy(refused *idem.Error) *status.Status {
-	switch refused.Reason {
-	case idem.FingerprintMismatch:
-		return refusal(codes.FailedPrecondition, ReasonFingerprintMismatch, false, 0,
-			"the key was first used for another request: a new request, also a corrected one, needs a new key")
-	case idem.KeyMayHaveExpired:
-		return refusal(codes.FailedPrecondition, ReasonKeyMayHaveExpired, true, 0,
-			"the key is so old that its record may have been forgotten: find out whether it was done")
-	case idem.KeyInvalid, idem.TimeInvalid:
-		return refusal(codes.InvalidArgument, ReasonKeyInvalid, false, 0, "it can't be a key: "+refused.Message)
-	}
-	if code := endedCode(refused); code != codes.OK {
-		return refusal(code, ReasonNotStarted, true, 0, "the call was not started: repeat it with the same key")
-	}
-	if permanent(refused.Code) {
-		return refusal(codes.Internal, ReasonGuardRefused, true, 0, "the guard is not set up for this call: "+said(refused))
-	}
-	return refusal(codes.Unavailable, ReasonGuardUnavailable, true, max(refused.RetryAfter, retryUnreachable),
-		"the guard can't be reached; the call was not executed: repeat it with the same key")
-}
-
-// permanent: repeating brings the same answer.
-func permanent(code codes.Code) bool {
-	switch code {
-	case codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented,
-		codes.DataLoss, codes.NotFound, codes.OutOfRange, codes.AlreadyExists:
-		return true
-	}
-	return false
-}
-
-// said names a refusal without its text, which was meant for the server.
-func said(refused *idem.Error) string {
-	if refused.Reason != "" {
-		return string(refused.Reason)
-	}
-	return refused.Code.String()
-}
-
 // notKept is the answer where it is done and the response can't be given again.
 func notKept(r *idem.Result) *status.Status {
-	info := &errdetails.ErrorInfo{Domain: Domain, Reason: string(ReasonAnswerNotKept), Metadata: map[string]string{keepKey: "false"}}
+	info := infoOf(ReasonAnswerNotKept)
 	for name, value := range map[string]string{"decision_id": r.GetDecisionId(), "body_ref": r.GetBodyRef()} {
 		if value != "" {
 			info.Metadata[name] = value
 		}
 	}
-	return detailed(status.New(codes.FailedPrecondition, "the call is done; its answer was not kept"), info, 0)
+	return detailed(status.New(said(ReasonAnswerNotKept)), info, 0)
 }

@@ -5,18 +5,18 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/internal/guard"
 )
 
 // call is one guarded call.
 type call struct {
 	*server
-	guard   *guard
+	method  *method
 	request any
 	handler grpc.UnaryHandler
 
@@ -42,12 +42,15 @@ func (c *call) run(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
 		result.Headers = headers
 		return result, nil
 	}
-	s := statusOf(c.err)
+	s, another := ownStatus(c.err)
 	result := StatusResult(s)
 	result.Headers = headers
-	outcome := DefaultOutcome(s.Code())
-	if c.config.Outcome != nil {
-		outcome = c.config.Outcome(c.guard.method, s)
+	outcome := Undeclared
+	switch {
+	case c.config.Outcome != nil:
+		outcome = c.config.Outcome(c.method.name, s)
+	case !another:
+		outcome = DefaultOutcome(s.Code())
 	}
 	return result, declared(c.err, outcome)
 }
@@ -63,60 +66,43 @@ func (c *call) answer(ctx context.Context, answer *idem.Answer, err error) (any,
 		return c.replay(ctx, answer, false)
 	case refused:
 		return c.replay(ctx, &final.Answer, true)
-	case c.guard.Open && unreachable(ctx, err):
-		c.observe(ctx, Event{Method: c.guard.method, Ending: Unguarded, Err: err})
+	case c.method.Open && guard.Unreachable(ctx, err):
+		c.observe(ctx, Event{Method: c.method.name, Ending: Unguarded, Err: err})
 		return c.handler(idem.WithGrant(ctx, nil), c.request)
 	}
-	return nil, c.refuse(ctx, c.guard, refusalOf(err), err)
+	return nil, c.refuse(ctx, c.method, refusalOf(err), err)
 }
 
 // own is the answer of the handler that has run in this call, recorded or not.
 func (c *call) own(ctx context.Context, answer *idem.Answer, err error) (any, error) {
-	reason, expires, unrecorded := recorded(answer, err)
+	reason, expires, unrecorded := guard.Recorded(answer, err)
 	ending := Executed
 	if unrecorded != nil {
 		ending = Unrecorded
 	}
-	c.observe(ctx, Event{Method: c.guard.method, Ending: ending, Reason: reason, Err: unrecorded})
+	c.observe(ctx, Event{Method: c.method.name, Ending: ending, Reason: reason, Err: unrecorded})
 	announce(ctx, expiry(expires))
 	if c.err == nil {
 		return c.response, nil
 	}
-	s := statusOf(c.err)
+	s, _ := ownStatus(c.err)
 	if reason != "" { // the key is not over: say so
-		s = hinted(s, reason, true, 0)
+		s = hinted(s, reason, 0)
 	}
-	return nil, &handlerError{s, c.err}
+	return nil, &handlerError{s, c.err.Error(), err}
 }
 
-// recorded reads how an own attempt ended: why the key goes on, until when an answer is
-// replayed, and why it could not be recorded.
-func recorded(answer *idem.Answer, err error) (reason Reason, expires time.Time, unrecorded error) {
-	switch e := err.(type) { //nolint:errorlint // Do's own error: what it wraps may be another Do's
-	case nil:
-		return "", answer.ExpiresAt, answer.Unrecorded
-	case *idem.NotExecutedError:
-		return ReasonNotExecuted, time.Time{}, e.Unrecorded
-	case *idem.FinalError:
-		if e.Unrecorded != nil {
-			return ReasonNotRecorded, time.Time{}, e.Unrecorded
-		}
-		return "", e.ExpiresAt, nil
-	case *idem.UnresolvedError:
-		return ReasonOutcomeUnknown, time.Time{}, e.Unrecorded
-	}
-	return ReasonOutcomeUnknown, time.Time{}, err
-}
-
-// handlerError is a handler's error as the caller sees it; interceptors further out
-// still find the handler's own in it.
+// handlerError is a handler's error as the caller sees it.
 type handlerError struct {
 	status *status.Status
-	err    error
+	text   string
+	// err is that of Do, which wraps the handler's own: interceptors further out find it,
+	// and a guard further out sees that what it declares was not declared about its call.
+	err error
 }
 
 // Error implements error.
-func (e *handlerError) Error() string { return e.err.Error() }
+func (e *handlerError) Error() string { return e.text }
 
 // GRPCStatus makes status.FromError work.
 func (e *handlerError) GRPCStatus() *status.Status { return e.status }
@@ -131,12 +117,12 @@ func (c *call) replay(ctx context.Context, answer *idem.Answer, refused bool) (a
 	if len(trailer) > 0 {
 		_ = grpc.SetTrailer(ctx, trailer)
 	}
-	event := Event{Method: c.guard.method, Ending: Replayed}
+	event := Event{Method: c.method.name, Ending: Replayed}
 	if refused {
 		c.observe(ctx, event)
 		return nil, statusIn(answer.Result).Err()
 	}
-	response := c.guard.responseIn(answer.Result)
+	response := c.method.responseIn(answer.Result)
 	if response == nil {
 		event.Reason = ReasonAnswerNotKept
 		c.observe(ctx, event)
@@ -152,19 +138,4 @@ func expiry(at time.Time) metadata.MD {
 		return nil
 	}
 	return metadata.Pairs(ExpiresHeader, at.UTC().Format(time.RFC3339Nano))
-}
-
-// unreachable: the daemon gave no decision, and the caller is still there.
-func unreachable(ctx context.Context, err error) bool {
-	refused, is := err.(*idem.Error) //nolint:errorlint // not one within another
-	if !is || ctx.Err() != nil || endedCode(err) != codes.OK {
-		return false
-	}
-	switch refused.Code {
-	case codes.Unavailable, codes.DeadlineExceeded:
-		return true
-	case codes.Canceled, codes.Internal, codes.Unknown: // what a proxy or a broken stream says
-		return refused.Reason == ""
-	}
-	return false
 }

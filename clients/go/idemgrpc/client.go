@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/internal/guard"
 )
 
 // ClientConfig says which calls carry a key. It is read once.
@@ -23,8 +24,8 @@ type ClientConfig struct {
 // retrying interceptors that come AFTER it in the chain. One that comes before makes a
 // new call, with a new key, of each try.
 //
-// A key of an incoming call that was copied into the outgoing metadata is taken out, on
-// every unary method: it names another operation.
+// A key of an incoming call, or of an HTTP request behind idemhttp, that was copied into
+// the outgoing metadata is taken out, on every unary method: it names another operation.
 //
 // The error names methods that are not known, or stream.
 func UnaryClientInterceptor(c ClientConfig) (grpc.UnaryClientInterceptor, error) {
@@ -79,11 +80,9 @@ func setKey(ctx context.Context, keys ...string) context.Context {
 func withOwnKey(ctx context.Context, chosen bool) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	sent := md.Get(KeyHeader)
-	own := sent
+	own := guard.WithoutIncoming(ctx, sent)
 	if wanted, is := ctx.Value(keyKey{}).(string); is {
 		own = []string{wanted}
-	} else if incoming := metadata.ValueFromIncomingContext(ctx, KeyHeader); len(incoming) > 0 {
-		own = slices.DeleteFunc(slices.Clone(sent), func(key string) bool { return slices.Contains(incoming, key) })
 	}
 	if len(own) == 0 && chosen {
 		own = []string{idem.NewKey()}

@@ -5,54 +5,58 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/idemd/idemd/clients/go/fingerprint"
 	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/internal/guard"
 )
 
-// guard is a Guard that was checked.
-type guard struct {
+// method is a guarded method whose Guard was checked.
+type method struct {
 	Guard
-	method      string
+	name        string
+	operation   idem.Operation // what all its calls have in common
 	fingerprint *fingerprint.Proto
 	response    protoreflect.MessageType
 }
 
 // compile checks a configuration; nothing of it is shared with the result. An error
 // names every method that is wrong.
-func compile(c Config) (map[string]*guard, error) {
-	guards, wrong := map[string]*guard{}, []error{}
-	for method, g := range c.Methods {
-		one, err := compileGuard(method, g)
+func compile(c Config) (map[string]*method, error) {
+	methods, wrong := map[string]*method{}, []error{}
+	for name, g := range c.Methods {
+		one, err := compileGuard(name, g)
 		if err != nil {
-			wrong = append(wrong, fmt.Errorf("idemgrpc: %s: %w", method, err))
+			wrong = append(wrong, fmt.Errorf("idemgrpc: %s: %w", name, err))
 		}
-		guards[method] = one
+		methods[name] = one
 	}
 	for _, name := range c.Headers {
 		if err := checkHeader(name); err != nil {
 			wrong = append(wrong, err)
 		}
 	}
-	return guards, errors.Join(wrong...)
+	return methods, errors.Join(wrong...)
 }
 
-func compileGuard(method string, g Guard) (*guard, error) {
-	descriptor, err := methodOf(method)
+func compileGuard(name string, g Guard) (*method, error) {
+	descriptor, err := methodOf(name)
 	if err != nil {
 		return nil, err
 	}
-	one := &guard{Guard: g, method: method}
-	if err := g.check(); err != nil {
+	one := &method{Guard: g, name: name, operation: idem.Operation{
+		Namespace: g.Namespace, Mode: g.Mode, Lease: g.Lease, Retention: g.Retention, Wait: g.Wait,
+		MinRemaining: g.MinRemaining, Settle: g.Settle, PolicyVersion: g.PolicyVersion,
+	}}
+	if err := guard.Check(g.Need, one.operation); err != nil {
 		return nil, err
 	}
 	rules := g.Fingerprint
 	if rules.Operation == "" {
-		rules.Operation = method
+		rules.Operation = name
 	}
 	if g.KeyField != "" {
 		field := descriptor.Input().Fields().ByName(protoreflect.Name(g.KeyField))
@@ -87,37 +91,13 @@ func methodOf(full string) (protoreflect.MethodDescriptor, error) {
 	return nil, fmt.Errorf("%s has no method %q", service, name)
 }
 
-func (g *Guard) check() error {
-	const day = 24 * time.Hour
-	switch {
-	case g.Need < Required || g.Need > Off:
-		return fmt.Errorf("there is no need %d", g.Need)
-	case g.Mode != idem.External && g.Mode != idem.Transactional:
-		return fmt.Errorf("there is no mode %d", g.Mode)
-	case g.Lease != 0 && (g.Lease < 100*time.Millisecond || g.Lease > time.Hour):
-		return fmt.Errorf("the lease is %v; 100 ms to 1 h, or 0 for the namespace's", g.Lease)
-	case g.Retention != 0 && (g.Retention < time.Second || g.Retention > 400*day):
-		return fmt.Errorf("the retention is %v; 1 s to 400 d, or 0 for the namespace's", g.Retention)
-	case len(g.PolicyVersion) > 64:
-		return errors.New("the policy version is longer than 64 bytes")
-	case len(g.Namespace) > 64 || !plain(g.Namespace):
-		return fmt.Errorf("the namespace %q is not 1-64 of a-z 0-9 . _ -", g.Namespace)
-	}
-	return nil
-}
-
 // checkHeader refuses names that metadata can't have, and those that gRPC or this
 // package writes.
 func checkHeader(name string) error {
 	lower := strings.ToLower(name)
 	ours := lower == KeyHeader || lower == ReplayedHeader || lower == ExpiresHeader
-	if name == "" || !plain(lower) || ours || strings.HasPrefix(lower, "grpc-") || lower == "content-type" {
+	if name == "" || !guard.IsPlain(lower) || ours || strings.HasPrefix(lower, "grpc-") || lower == "content-type" {
 		return fmt.Errorf("idemgrpc: %q can't be a header to replay", name)
 	}
 	return nil
-}
-
-// plain: of the characters of namespaces and of metadata's names.
-func plain(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789._-", r) })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/clients/go/fingerprint"
@@ -13,34 +12,32 @@ import (
 
 // operation is what a request means, taken before anything can change it. The error is
 // the caller's answer.
-func (s *server) operation(ctx context.Context, g *guard, key string, request proto.Message) (op idem.Operation, err error) {
-	op = idem.Operation{
-		Namespace: g.Namespace, Key: key, Mode: g.Mode, Lease: g.Lease, Retention: g.Retention,
-		Wait: g.Wait, MinRemaining: g.MinRemaining, Settle: g.Settle, PolicyVersion: g.PolicyVersion,
-	}
-	if g.KeyHasTime {
+func (s *server) operation(ctx context.Context, m *method, key string, request proto.Message) (op idem.Operation, err error) {
+	op = m.operation
+	op.Key = key
+	if m.KeyHasTime {
 		op.FirstAttemptAt, _ = idem.KeyTime(key)
 	}
-	if g.Reconcile != nil {
+	if m.Reconcile != nil {
 		op.Reconcile = func(ctx context.Context, u *idem.Unresolved) (idem.Verdict, error) {
-			return g.Reconcile(ctx, request, u)
+			return m.Reconcile(ctx, request, u)
 		}
 	}
 	if op.Tenant, err = asked(ctx, s.config.Tenant, request); err != nil {
-		s.observe(ctx, Event{Method: g.method, Ending: Refused, Err: err})
+		s.observe(ctx, Event{Method: m.name, Ending: Refused, Err: err})
 		return op, err
 	}
 	subject, err := asked(ctx, s.config.Subject, request)
 	if err != nil {
-		s.observe(ctx, Event{Method: g.method, Ending: Refused, Err: err})
+		s.observe(ctx, Event{Method: m.name, Ending: Refused, Err: err})
 		return op, err
 	}
-	if op.Fingerprint, err = g.fingerprint.Sum(subject, request); err != nil {
-		code := codes.InvalidArgument
+	if op.Fingerprint, err = m.fingerprint.Sum(subject, request); err != nil {
+		reason := ReasonRequestRefused
 		if refused := (*fingerprint.RefusedError)(nil); errors.As(err, &refused) && refused.Problem == fingerprint.TooLarge {
-			code = codes.ResourceExhausted
+			reason = ReasonRequestTooLarge
 		}
-		return op, s.refuse(ctx, g, refusal(code, ReasonRequestRefused, false, 0, err.Error()), err)
+		return op, s.refuse(ctx, m, refusal(reason, 0, err.Error()), err)
 	}
 	return op, nil
 }

@@ -3,9 +3,12 @@ package idemgrpc
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/idemd/idemd/clients/go/idem"
 )
@@ -54,6 +57,35 @@ func declared(err error, o Outcome) error {
 		return idem.Unknown(err)
 	}
 	return err
+}
+
+// ownStatus is the status of a handler's error, less what a guard has said in it, for that
+// is about another key. another: it came of another guarded operation that the handler has
+// made, and its code says how that one ended.
+func ownStatus(err error) (own *status.Status, another bool) {
+	s := statusOf(err)
+	if infoIn(s) == nil {
+		return s, !idem.Declared(err) && fromDo(err)
+	}
+	full := s.Proto()
+	full.Details = slices.DeleteFunc(full.GetDetails(), func(detail *anypb.Any) bool {
+		info := &errdetails.ErrorInfo{}
+		return detail.UnmarshalTo(info) == nil && info.GetDomain() == Domain
+	})
+	return status.FromProto(full), true
+}
+
+// fromDo: there is an error of a Do in it.
+func fromDo(err error) bool {
+	var (
+		final       *idem.FinalError
+		notExecuted *idem.NotExecutedError
+		unresolved  *idem.UnresolvedError
+		inProgress  *idem.InProgressError
+		refused     *idem.Error
+	)
+	return errors.As(err, &final) || errors.As(err, &notExecuted) || errors.As(err, &unresolved) ||
+		errors.As(err, &inProgress) || errors.As(err, &refused)
 }
 
 // statusOf is what gRPC would make of a handler's error. Wrappers that add nothing to

@@ -48,9 +48,9 @@ func bodyOf(code codes.Code, message proto.Message) *idem.Result {
 
 // responseIn is the stored response; nil: it was not kept, or is of a type that the method
 // does not return any more, or of an operator's making.
-func (g *guard) responseIn(r *idem.Result) proto.Message {
-	response := g.response.New().Interface()
-	if r.GetBodyOmitted() || r.GetContentType() != contentType(g.response.Descriptor().FullName()) || proto.Unmarshal(r.GetBody(), response) != nil {
+func (m *method) responseIn(r *idem.Result) proto.Message {
+	response := m.response.New().Interface()
+	if r.GetBodyOmitted() || r.GetContentType() != contentType(m.response.Descriptor().FullName()) || proto.Unmarshal(r.GetBody(), response) != nil {
 		return nil
 	}
 	return response

@@ -8,10 +8,9 @@ import (
 	"net/http"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/idemd/idemd/clients/go/fingerprint"
 	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/internal/guard"
 )
 
 // call is one guarded request.
@@ -21,16 +20,15 @@ type call struct {
 	w    http.ResponseWriter
 	r    *http.Request
 
-	incoming []string // the key as it came
-	body     []byte
-	op       idem.Operation
-	rec      *recorder // of the handler that has run; nil = none has
+	body []byte
+	op   idem.Operation
+	rec  *recorder // of the handler that has run; nil = none has
 	// gaveUp: it has written nothing, after its context had ended.
 	gaveUp bool
 }
 
 func (c *call) serve() {
-	key, err := keyIn(c.r.Header)
+	key, err := guard.Key(KeyHeader, c.r.Header.Values(KeyHeader))
 	switch {
 	case err != nil:
 		c.refuse(problem{status: http.StatusBadRequest, reason: ReasonKeyInvalid, detail: err.Error()}, err)
@@ -56,7 +54,7 @@ func (c *call) serve() {
 		c.next.ServeHTTP(c.w, c.request(idem.WithGrant(c.r.Context(), nil)))
 		return
 	}
-	if refused, err := c.operation(key, read); refused != nil {
+	if refused, err := c.meaning(key, read); refused != nil {
 		c.refuse(*refused, err)
 		return
 	}
@@ -71,7 +69,7 @@ func (c *call) read() (fingerprint.Request, *problem, error) {
 	if c.r.ContentLength > limit {
 		return fingerprint.Request{}, &tooLarge, nil
 	}
-	r := c.r.WithContext(c.r.Context()) // a copy
+	r := c.r.WithContext(guard.WithIncoming(c.r.Context(), c.r.Header.Values(KeyHeader)...)) // a copy
 	if r.Body != nil {
 		r.Body = http.MaxBytesReader(c.w, r.Body, limit)
 	}
@@ -83,7 +81,7 @@ func (c *call) read() (fingerprint.Request, *problem, error) {
 	case err != nil:
 		return read, &problem{status: http.StatusBadRequest, reason: ReasonRequestRefused, detail: "The body could not be read."}, err
 	}
-	c.r, c.body, c.incoming = r, read.Body, read.Header[KeyHeader]
+	c.r, c.body = r, read.Body
 	return read, nil, nil
 }
 
@@ -104,8 +102,8 @@ type body struct{ bytes.Reader }
 // Close implements io.Closer.
 func (*body) Close() error { return nil }
 
-// operation is what the request means. Where there is a problem it is the answer.
-func (c *call) operation(key string, read fingerprint.Request) (*problem, error) {
+// meaning is what the request means. Where there is a problem it is the answer.
+func (c *call) meaning(key string, read fingerprint.Request) (*problem, error) {
 	tenant, err := c.asked(c.config.Tenant)
 	if err != nil {
 		p := refusedBy(err, http.StatusForbidden, "")
@@ -120,11 +118,8 @@ func (c *call) operation(key string, read fingerprint.Request) (*problem, error)
 	if err != nil {
 		return &problem{status: http.StatusBadRequest, reason: ReasonRequestRefused, detail: err.Error()}, err
 	}
-	c.op = idem.Operation{
-		Tenant: tenant, Namespace: c.config.Namespace, Key: key, Fingerprint: print, Mode: c.config.Mode,
-		Lease: c.config.Lease, Retention: c.config.Retention, Wait: c.config.Wait, MinRemaining: c.config.MinRemaining,
-		Settle: c.config.Settle, PolicyVersion: c.config.PolicyVersion,
-	}
+	c.op = c.Guard.operation
+	c.op.Tenant, c.op.Key, c.op.Fingerprint = tenant, key, print
 	if c.config.KeyHasTime {
 		c.op.FirstAttemptAt, _ = idem.KeyTime(key)
 	}
@@ -145,13 +140,13 @@ func (c *call) asked(who func(*http.Request) (string, error)) (string, error) {
 
 // run runs the handler as an attempt that was granted, and tells what its ending means.
 func (c *call) run(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
-	state := &guarded{incoming: c.incoming}
+	declared := &declaration{}
 	rec := &recorder{under: c.w, head: c.r.Method == http.MethodHead}
 	defer rec.end() // also when it panics: what is left of it writes to nobody
-	c.next.ServeHTTP(rec, c.request(context.WithValue(ctx, guardedKey{}, state)))
+	c.next.ServeHTTP(rec, c.request(context.WithValue(ctx, declarationKey{}, declared)))
 	rec.end()
 	c.rec = rec
-	outcome := Outcome(state.declared.Load())
+	outcome := Outcome(declared.Load())
 	switch {
 	case rec.hijacked:
 		if outcome == OutcomeUndeclared {
@@ -164,10 +159,12 @@ func (c *call) run(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
 	case rec.status == 0:
 		rec.writeHeader(http.StatusOK) // as net/http does
 	}
-	if outcome == OutcomeUndeclared {
-		if outcome = DefaultOutcome(rec.status); c.config.Outcome != nil {
-			outcome = c.config.Outcome(c.r, rec.status)
-		}
+	switch {
+	case outcome != OutcomeUndeclared:
+	case c.config.Outcome != nil:
+		outcome = c.config.Outcome(c.r, rec.status)
+	case !rec.another: // else the status says how that one ended
+		outcome = DefaultOutcome(rec.status)
 	}
 	return rec.result(c.headers), errorFor(outcome)
 }
@@ -184,9 +181,9 @@ func (c *call) answer(answer *idem.Answer, err error) {
 		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, answer, false)})
 	case refused:
 		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, &final.Answer, true)})
-	case c.config.Open && unreachable(c.r.Context(), err):
+	case c.config.Open && guard.Unreachable(c.r.Context(), err):
 		c.observe(c.r, Event{Ending: Unguarded, Err: err})
-		c.next.ServeHTTP(c.w, withIncomingKey(c.request(idem.WithGrant(c.r.Context(), nil))))
+		c.next.ServeHTTP(c.w, c.request(idem.WithGrant(c.r.Context(), nil)))
 	default:
 		c.refuse(c.refusalOf(c.w, c.r, c.op, err), err)
 	}
@@ -194,7 +191,7 @@ func (c *call) answer(answer *idem.Answer, err error) {
 
 // own is the answer of the handler that has run in this request, recorded or not.
 func (c *call) own(answer *idem.Answer, err error) {
-	reason, expires, unrecorded := recorded(answer, err)
+	reason, expires, unrecorded := guard.Recorded(answer, err)
 	ending := Executed
 	if unrecorded != nil {
 		ending = Unrecorded
@@ -202,7 +199,7 @@ func (c *call) own(answer *idem.Answer, err error) {
 	c.observe(c.r, Event{Ending: ending, Reason: reason, Err: unrecorded})
 	switch {
 	case c.gaveUp && reason == ReasonNotExecuted:
-		write(c.w, problem{status: http.StatusServiceUnavailable, reason: reason, retry: retryUnreachable})
+		write(c.w, problem{status: http.StatusServiceUnavailable, reason: reason, retry: guard.RetryPause})
 	case c.gaveUp:
 		write(c.w, problem{status: http.StatusConflict, reason: reason})
 	default:
@@ -213,25 +210,6 @@ func (c *call) own(answer *idem.Answer, err error) {
 		}
 		c.rec.deliver(add)
 	}
-}
-
-// recorded reads how an own attempt ended: why the key goes on, until when an answer is
-// replayed, and why it could not be recorded.
-func recorded(answer *idem.Answer, err error) (reason Reason, expires time.Time, unrecorded error) {
-	switch e := err.(type) { //nolint:errorlint // Do's own error: what it wraps may be another Do's
-	case nil:
-		return "", answer.ExpiresAt, answer.Unrecorded
-	case *idem.NotExecutedError:
-		return ReasonNotExecuted, time.Time{}, e.Unrecorded
-	case *idem.FinalError:
-		if e.Unrecorded != nil {
-			return ReasonNotRecorded, time.Time{}, e.Unrecorded
-		}
-		return "", e.ExpiresAt, nil
-	case *idem.UnresolvedError:
-		return ReasonOutcomeUnknown, time.Time{}, e.Unrecorded
-	}
-	return ReasonOutcomeUnknown, time.Time{}, err
 }
 
 // refuse tells the observer, and answers.
@@ -245,42 +223,4 @@ func announceExpiry(h http.Header, at time.Time) {
 	if !at.IsZero() {
 		h.Set(ExpiresHeader, at.UTC().Format(time.RFC3339Nano))
 	}
-}
-
-// unreachable: the daemon gave no decision, and the caller is still there.
-func unreachable(ctx context.Context, err error) bool {
-	refused, is := err.(*idem.Error) //nolint:errorlint // not one within another
-	if !is || ctx.Err() != nil || ended(err) {
-		return false
-	}
-	switch refused.Code {
-	case codes.Unavailable, codes.DeadlineExceeded:
-		return true
-	case codes.Canceled, codes.Internal, codes.Unknown: // what a proxy or a broken stream says
-		return refused.Reason == ""
-	}
-	return false
-}
-
-// ended: by its context.
-func ended(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-}
-
-// permanent: repeating brings the same answer.
-func permanent(refused *idem.Error) bool {
-	switch refused.Code {
-	case codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented,
-		codes.DataLoss, codes.NotFound, codes.OutOfRange, codes.AlreadyExists:
-		return true
-	}
-	return false
-}
-
-// said names a refusal without its text, which was meant for the server.
-func said(refused *idem.Error) string {
-	if refused.Reason != "" {
-		return string(refused.Reason)
-	}
-	return refused.Code.String()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/idemd/idemd/clients/go/fingerprint"
 	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/internal/guard"
 )
 
 // Headers that the middleware and the transport read and write.
@@ -28,15 +29,15 @@ const (
 const DefaultWait = 20 * time.Second
 
 // Need says what becomes of a request without a key.
-type Need int
+type Need = guard.Need
 
 const (
 	// Required refuses it.
-	Required Need = iota
+	Required Need = guard.Required
 	// Optional runs it unguarded, and tells Config.Observe.
-	Optional
+	Optional Need = guard.Optional
 	// Off looks at no keys and runs every request unguarded. Nobody is told.
-	Off
+	Off Need = guard.Off
 )
 
 // Profile says in which status codes a guard answers.
@@ -123,23 +124,23 @@ func DefaultHeaders() []string {
 }
 
 // Ending is how a guarded request ended.
-type Ending string
+type Ending = guard.Ending
 
 // The endings.
 const (
 	// Executed: the handler ran, and how it ended is recorded.
-	Executed Ending = "executed"
+	Executed Ending = guard.Executed
 	// Unrecorded: the handler ran and the caller has its answer, but the daemon could not
 	// be told (yet). Event.Err says why.
-	Unrecorded Ending = "unrecorded"
+	Unrecorded Ending = guard.Unrecorded
 	// Replayed: the caller has the answer of an earlier request.
-	Replayed Ending = "replayed"
+	Replayed Ending = guard.Replayed
 	// Refused: the handler did not run. Event.Reason says why; it is empty where Validate,
 	// Tenant or Subject refused.
-	Refused Ending = "refused"
+	Refused Ending = guard.Refused
 	// Unguarded: the handler ran without a guard. Event.Err says why the daemon could not
 	// be reached; nil = there was no key.
-	Unguarded Ending = "unguarded"
+	Unguarded Ending = guard.Unguarded
 )
 
 // Event is what Config.Observe is told of a request.

@@ -1,23 +1,23 @@
 package idemhttp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/textproto"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/idemd/idemd/clients/go/fingerprint"
 	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/internal/guard"
 )
 
 // Guard guards handlers. It may be used for any number of them, by many goroutines.
 type Guard struct {
 	client      *idem.Client
 	config      Config
+	operation   idem.Operation // what all requests have in common
 	fingerprint *fingerprint.HTTP
 	methods     []string
 	headers     []string // canonical
@@ -26,13 +26,24 @@ type Guard struct {
 // New checks a configuration; the error says everything that is wrong with it. Building a
 // guard has no side effects.
 func New(client *idem.Client, c Config) (*Guard, error) {
-	wrong := []error{c.check()}
+	if c.Wait == 0 {
+		c.Wait = DefaultWait
+	}
+	op := idem.Operation{
+		Namespace: c.Namespace, Mode: c.Mode, Lease: c.Lease, Retention: c.Retention, Wait: c.Wait,
+		MinRemaining: c.MinRemaining, Settle: c.Settle, PolicyVersion: c.PolicyVersion,
+	}
+	var wrong []error
+	if err := guard.Check(c.Need, op); err != nil {
+		wrong = append(wrong, fmt.Errorf("idemhttp: %w", err))
+	}
+	wrong = append(wrong, c.check())
 	if client == nil {
 		wrong = append(wrong, errors.New("idemhttp: there is no client"))
 	}
 	print, err := fingerprint.NewHTTP(c.Fingerprint)
 	wrong = append(wrong, err)
-	g := &Guard{client: client, config: c, fingerprint: print, methods: c.Methods, headers: c.Headers}
+	g := &Guard{client: client, config: c, operation: op, fingerprint: print, methods: c.Methods, headers: c.Headers}
 	if g.methods == nil {
 		g.methods = []string{http.MethodPost, http.MethodPatch}
 	}
@@ -49,9 +60,6 @@ func New(client *idem.Client, c Config) (*Guard, error) {
 	g.headers = slices.Compact(g.headers)
 	if g.config.MaxBodyBytes == 0 {
 		g.config.MaxBodyBytes = fingerprint.MaxBytes
-	}
-	if g.config.Wait == 0 {
-		g.config.Wait = DefaultWait
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
@@ -86,7 +94,7 @@ func (g *Guard) observe(r *http.Request, e Event) {
 	}
 }
 
-// check looks at what fingerprint.NewHTTP does not.
+// check looks at what is HTTP's own.
 func (c *Config) check() error {
 	var wrong []error
 	refuse := func(is bool, format string, values ...any) {
@@ -94,18 +102,11 @@ func (c *Config) check() error {
 			wrong = append(wrong, fmt.Errorf("idemhttp: "+format, values...))
 		}
 	}
-	const day = 24 * time.Hour
-	refuse(c.Need < Required || c.Need > Off, "there is no need %d", c.Need)
 	refuse(c.Profile < ProfileDefault || c.Profile > ProfileIETF, "there is no profile %d", c.Profile)
-	refuse(c.Mode != idem.External && c.Mode != idem.Transactional, "there is no mode %d", c.Mode)
 	refuse(c.Methods != nil && len(c.Methods) == 0, "no methods are guarded: nil is POST and PATCH")
 	for _, m := range c.Methods {
 		refuse(m == "" || !isToken(m) || m != strings.ToUpper(m) || m == http.MethodConnect, "%q is no method to guard", m)
 	}
-	refuse(c.Lease != 0 && (c.Lease < 100*time.Millisecond || c.Lease > time.Hour), "the lease is %v; 100 ms to 1 h, or 0 for the namespace's", c.Lease)
-	refuse(c.Retention != 0 && (c.Retention < time.Second || c.Retention > 400*day), "the retention is %v; 1 s to 400 d, or 0 for the namespace's", c.Retention)
-	refuse(len(c.PolicyVersion) > 64, "the policy version is longer than 64 bytes")
-	refuse(len(c.Namespace) > 64 || strings.Trim(c.Namespace, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "", "the namespace %q is not 1-64 of a-z 0-9 . _ -", c.Namespace)
 	refuse(c.MaxBodyBytes < 0 || c.MaxBodyBytes > fingerprint.MaxBytes, "the largest body is %d bytes; 1 to %d, or 0 for that", c.MaxBodyBytes, fingerprint.MaxBytes)
 	refuse(c.StatusPath != "" && !(strings.HasPrefix(c.StatusPath, "/") && strings.HasSuffix(c.StatusPath, "/")), "the status path %q needs a slash at either end", c.StatusPath)
 	refuse(len(c.StatusSecret) > 0 && len(c.StatusSecret) < 16, "the status secret is shorter than 16 bytes")
@@ -134,23 +135,11 @@ func isToken(text string) bool {
 	})
 }
 
-type incomingKey struct{}
-
-// withIncomingKey remembers the keys that an unguarded request came with, for Transport:
-// they belong to no other request.
+// withIncomingKey remembers the key that a request came with, for the calls that are made
+// in its handler: it belongs to no other one.
 func withIncomingKey(r *http.Request) *http.Request {
-	values := r.Header.Values(KeyHeader)
-	if len(values) == 0 {
-		return r
+	if values := r.Header.Values(KeyHeader); len(values) > 0 {
+		return r.WithContext(guard.WithIncoming(r.Context(), values...))
 	}
-	return r.WithContext(context.WithValue(r.Context(), incomingKey{}, slices.Clone(values)))
-}
-
-// incomingKeys are those of the request in whose handler ctx is.
-func incomingKeys(ctx context.Context) []string {
-	if g, is := ctx.Value(guardedKey{}).(*guarded); is {
-		return g.incoming
-	}
-	values, _ := ctx.Value(incomingKey{}).([]string)
-	return values
+	return r
 }

@@ -46,13 +46,10 @@ func DefaultOutcome(status int) Outcome {
 	return OutcomeUndeclared
 }
 
-// guarded is what a handler's context holds.
-type guarded struct {
-	incoming []string     // the key that the request came with
-	declared atomic.Int32 // an Outcome
-}
+// declaration is an Outcome that a handler may still declare.
+type declaration struct{ atomic.Int32 }
 
-type guardedKey struct{}
+type declarationKey struct{}
 
 // Succeeded declares, within a guarded handler, that the effect was done, whatever the
 // status says. Of several declarations the last one counts. Where the handler runs
@@ -74,8 +71,8 @@ func declare(r *http.Request, o Outcome) {
 	if _, is := idem.GrantFrom(r.Context()); !is {
 		return
 	}
-	if g, is := r.Context().Value(guardedKey{}).(*guarded); is {
-		g.declared.Store(int32(o))
+	if d, is := r.Context().Value(declarationKey{}).(*declaration); is {
+		d.Store(int32(o))
 	}
 }
 

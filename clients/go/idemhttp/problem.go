@@ -9,51 +9,49 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/internal/guard"
 )
 
 // Reason is why a request was answered by its guard, or what its guard adds to the
 // handler's answer, in [ReasonHeader]. A guard's own answer is an RFC 9457 problem
 // document, whose type is [ProblemType] of the reason.
-type Reason string
+type Reason = guard.Reason
 
 // The reasons; docs/guards.md has their status codes.
 const (
 	// ReasonKeyRequired: there is no key.
-	ReasonKeyRequired Reason = "KEY_REQUIRED"
+	ReasonKeyRequired Reason = guard.KeyRequired
 	// ReasonKeyInvalid: it can't be a key, or there are two.
-	ReasonKeyInvalid Reason = "KEY_INVALID"
+	ReasonKeyInvalid Reason = guard.KeyInvalid
 	// ReasonRequestTooLarge: the body is larger than what is taken.
-	ReasonRequestTooLarge Reason = "REQUEST_TOO_LARGE"
+	ReasonRequestTooLarge Reason = guard.RequestTooLarge
 	// ReasonRequestRefused: the body can't be read, or no fingerprint can be made.
-	ReasonRequestRefused Reason = "REQUEST_REFUSED"
+	ReasonRequestRefused Reason = guard.RequestRefused
 	// ReasonInProgress: another request is on it.
-	ReasonInProgress Reason = "IN_PROGRESS"
+	ReasonInProgress Reason = guard.InProgress
 	// ReasonFingerprintMismatch: the key was first used for something else.
-	ReasonFingerprintMismatch Reason = "FINGERPRINT_MISMATCH"
+	ReasonFingerprintMismatch Reason = guard.FingerprintMismatch
 	// ReasonKeyMayHaveExpired: the record may have been forgotten.
-	ReasonKeyMayHaveExpired Reason = "KEY_MAY_HAVE_EXPIRED"
+	ReasonKeyMayHaveExpired Reason = guard.KeyMayHaveExpired
 	// ReasonOutcomeUnknown: it may have been done; nobody repeats it before somebody has found
 	// out. On a handler's own answer: so it ended.
-	ReasonOutcomeUnknown Reason = "OUTCOME_UNKNOWN"
+	ReasonOutcomeUnknown Reason = guard.OutcomeUnknown
 	// ReasonNotExecuted: it was certainly not done; repeat it.
-	ReasonNotExecuted Reason = "NOT_EXECUTED"
+	ReasonNotExecuted Reason = guard.NotExecuted
 	// ReasonAnswerNotKept: it is over, and its answer can't be given again.
-	ReasonAnswerNotKept Reason = "ANSWER_NOT_KEPT"
+	ReasonAnswerNotKept Reason = guard.AnswerNotKept
 	// ReasonNotRecorded: a refusal that the daemon could not be told.
-	ReasonNotRecorded Reason = "NOT_RECORDED"
+	ReasonNotRecorded Reason = guard.NotRecorded
 	// ReasonNotStarted: there was no time for it, or the caller has gone.
-	ReasonNotStarted Reason = "NOT_STARTED"
+	ReasonNotStarted Reason = guard.NotStarted
 	// ReasonGuardUnavailable: the daemon can't be reached; the handler did not run.
-	ReasonGuardUnavailable Reason = "GUARD_UNAVAILABLE"
+	ReasonGuardUnavailable Reason = guard.Unavailable
 	// ReasonGuardRefused: the daemon refused what the server asked of it: its configuration is
 	// wrong, and the request was not executed.
-	ReasonGuardRefused Reason = "GUARD_REFUSED"
+	ReasonGuardRefused Reason = guard.Misconfigured
 	// ReasonNoSuchRequest: a status resource of nothing that the caller may see.
-	ReasonNoSuchRequest Reason = "NO_SUCH_REQUEST"
+	ReasonNoSuchRequest Reason = guard.NoSuchRequest
 )
-
-// retryUnreachable is when to come back where the daemon does not say.
-const retryUnreachable = time.Second
 
 // ProblemType is the type of the problem documents with this reason; empty where there is
 // none.
@@ -64,17 +62,8 @@ func ProblemType(reason Reason) string {
 	return "urn:idemd:problem:" + strings.ReplaceAll(strings.ToLower(string(reason)), "_", "-")
 }
 
-// keeps: a repetition must carry the same key.
-func (reason Reason) keeps() bool {
-	switch reason {
-	case ReasonKeyRequired, ReasonKeyInvalid, ReasonRequestTooLarge, ReasonRequestRefused, ReasonFingerprintMismatch, ReasonAnswerNotKept:
-		return false
-	}
-	return true
-}
-
-// title is the problem in few words, always the same ones.
-func (reason Reason) title() string {
+// titleOf is the problem in few words, always the same ones.
+func titleOf(reason Reason) string {
 	switch reason {
 	case ReasonKeyRequired:
 		return "Idempotency-Key is missing"
@@ -125,7 +114,7 @@ func write(w http.ResponseWriter, p problem) {
 		Detail  string `json:"detail,omitempty"`
 		Reason  Reason `json:"reason,omitempty"`
 		KeepKey bool   `json:"keep_key"`
-	}{ProblemType(p.reason), p.reason.title(), p.status, p.detail, p.reason, p.reason.keeps()}
+	}{ProblemType(p.reason), titleOf(p.reason), p.status, p.detail, p.reason, guard.KeepKey(p.reason)}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
@@ -178,39 +167,22 @@ func (g *Guard) inProgress(w http.ResponseWriter, r *http.Request, op idem.Opera
 	return p
 }
 
-// refusalOf is the answer where Do ended without the handler and without a replay.
+// refusalOf is the answer where Do ended without the handler and without a replay, or a
+// Lookup without a record.
 func (g *Guard) refusalOf(w http.ResponseWriter, r *http.Request, op idem.Operation, err error) problem {
-	switch e := err.(type) { //nolint:errorlint // Do's own error: what it wraps may be another Do's
-	case *idem.InProgressError:
-		return g.inProgress(w, r, op, max(e.RetryAfter, retryUnreachable))
-	case *idem.UnresolvedError:
-		return problem{status: http.StatusConflict, reason: ReasonOutcomeUnknown, retry: e.RetryAfter}
-	case *idem.NotExecutedError:
-		return problem{status: http.StatusServiceUnavailable, reason: ReasonNotStarted, retry: retryUnreachable}
-	case *idem.Error:
-		return g.refusalBy(e)
-	}
-	return problem{status: http.StatusServiceUnavailable, reason: ReasonGuardRefused}
-}
-
-// refusalBy is the answer to what the daemon refused, or did not answer.
-func (g *Guard) refusalBy(refused *idem.Error) problem {
-	switch refused.Reason {
-	case idem.FingerprintMismatch:
-		if g.config.Profile == ProfileIETF {
-			return problem{status: http.StatusUnprocessableEntity, reason: ReasonFingerprintMismatch}
+	why := guard.RefusalOf(err)
+	p := problem{status: http.StatusServiceUnavailable, reason: why.Reason, detail: why.Detail, retry: why.Retry}
+	switch why.Reason {
+	case ReasonInProgress:
+		return g.inProgress(w, r, op, why.Retry)
+	case ReasonOutcomeUnknown, ReasonKeyMayHaveExpired:
+		p.status = http.StatusConflict
+	case ReasonKeyInvalid:
+		p.status = http.StatusBadRequest
+	case ReasonFingerprintMismatch:
+		if p.status = http.StatusConflict; g.config.Profile == ProfileIETF {
+			p.status = http.StatusUnprocessableEntity
 		}
-		return problem{status: http.StatusConflict, reason: ReasonFingerprintMismatch}
-	case idem.KeyMayHaveExpired:
-		return problem{status: http.StatusConflict, reason: ReasonKeyMayHaveExpired}
-	case idem.KeyInvalid, idem.TimeInvalid:
-		return problem{status: http.StatusBadRequest, reason: ReasonKeyInvalid, detail: refused.Message}
 	}
-	switch {
-	case ended(refused):
-		return problem{status: http.StatusServiceUnavailable, reason: ReasonNotStarted, retry: retryUnreachable}
-	case permanent(refused):
-		return problem{status: http.StatusServiceUnavailable, reason: ReasonGuardRefused, detail: said(refused)}
-	}
-	return problem{status: http.StatusServiceUnavailable, reason: ReasonGuardUnavailable, retry: max(refused.RetryAfter, retryUnreachable)}
+	return p
 }

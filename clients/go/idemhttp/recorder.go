@@ -33,6 +33,7 @@ type recorder struct {
 	omitted  bool   // it is more than is kept
 	sent     bool   // the answer is on its way to the caller
 	hijacked bool
+	another  bool // another guard has said something in it
 	returned bool
 }
 
@@ -60,6 +61,10 @@ func (rec *recorder) WriteHeader(status int) {
 
 func (rec *recorder) writeHeader(status int) {
 	rec.status, rec.header, rec.declared = status, rec.under.Header().Clone(), -1
+	rec.another = rec.header.Get(ReasonHeader) != ""
+	for _, name := range []string{ReasonHeader, ReplayedHeader, ExpiresHeader} {
+		rec.header.Del(name) // they are ours to write
+	}
 	if n, err := strconv.ParseInt(rec.header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		rec.declared = n
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/internal/guard"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
@@ -54,22 +55,15 @@ func (g *Guard) status(w http.ResponseWriter, r *http.Request) {
 	}
 	at := g.client.Address(op)
 	found, err := g.client.Lookup(r.Context(), &idemdv1.LookupRequest{Tenant: at.Tenant, Namespace: at.Namespace, Key: at.Key})
+	if errors.Is(err, idem.ReservationNotFound) {
+		write(w, problem{status: http.StatusNotFound, reason: ReasonNoSuchRequest})
+		return
+	}
 	if err != nil {
-		write(w, g.lookupRefused(err))
+		write(w, g.refusalOf(w, r, op, err))
 		return
 	}
 	g.show(w, r, op, found.GetReservation())
-}
-
-func (g *Guard) lookupRefused(err error) problem {
-	var refused *idem.Error
-	if !errors.As(err, &refused) {
-		return problem{status: http.StatusServiceUnavailable, reason: ReasonGuardRefused}
-	}
-	if refused.Reason == idem.ReservationNotFound {
-		return problem{status: http.StatusNotFound, reason: ReasonNoSuchRequest}
-	}
-	return g.refusalBy(refused)
 }
 
 // show answers as a repetition would be, of what can't be executed.
@@ -117,7 +111,7 @@ func (g *Guard) statusURL(r *http.Request, op idem.Operation) (string, error) {
 func (g *Guard) keyAt(path string) (string, bool) {
 	encoded, _, _ := strings.Cut(lastSegment(path), ".")
 	key, err := base64.RawURLEncoding.DecodeString(encoded)
-	return string(key), err == nil && checkKey(string(key)) == nil
+	return string(key), err == nil && guard.CheckHeaderKey(string(key)) == nil
 }
 
 func lastSegment(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }

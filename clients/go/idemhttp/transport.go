@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/internal/guard"
 )
 
 // Bounds of a Transport's repetitions.
@@ -40,9 +41,9 @@ const (
 // that leaves the outcome open is a *[KeptKeyError], which has the key; an answer's is in
 // its Request. [KeepKey] says what to do with it.
 //
-// A key that came in with a request, in whose context the new one is made, and was copied
-// to it is taken out, whatever the method: it names another operation. That works behind a
-// [Guard], guarded or not.
+// A key that came in with a request or a gRPC call, in whose context the new one is made,
+// and was copied to it is taken out, whatever the method: it names another operation.
+// Requests are known behind a [Guard], guarded or not; gRPC calls always.
 type Transport struct {
 	// Base sends. Nil = http.DefaultTransport.
 	Base http.RoundTripper
@@ -216,9 +217,8 @@ func WithDerivedKey(ctx context.Context, label string) context.Context {
 func withOwnKey(r *http.Request, chosen bool) *http.Request {
 	ctx := r.Context()
 	wanted, has := ctx.Value(keyKey{}).(string)
-	incoming := incomingKeys(ctx)
 	sent := r.Header.Values(KeyHeader)
-	own := slices.DeleteFunc(slices.Clone(sent), func(key string) bool { return slices.Contains(incoming, key) })
+	own := guard.WithoutIncoming(ctx, sent)
 	switch {
 	case len(own) > 0:
 	case has:
@@ -251,7 +251,7 @@ func KeepKey(response *http.Response, err error) bool {
 		return true
 	}
 	if reason := ReasonOf(response); reason != "" {
-		return reason.keeps()
+		return guard.KeepKey(reason)
 	}
 	switch status := response.StatusCode; status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, 499:

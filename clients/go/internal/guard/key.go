@@ -1,31 +1,30 @@
-package idemhttp
+package guard
 
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 )
 
 // maxKeyBytes is the longest key.
 const maxKeyBytes = 255
 
-// keyIn finds the caller's key; empty: there is none. The error says what is wrong with
-// it, never what it is.
-func keyIn(h http.Header) (string, error) {
-	values := h.Values(KeyHeader)
+// Key reads the caller's key from the values of a header, or of metadata; empty: there is
+// none. It is an RFC 8941 string, or the key as it stands: one key either way. The error
+// says what is wrong with it, never what it is.
+func Key(header string, values []string) (string, error) {
 	switch {
 	case len(values) == 0:
 		return "", nil
 	case len(values) > 1:
-		return "", fmt.Errorf("%s comes %d times; one request has one key", KeyHeader, len(values))
+		return "", fmt.Errorf("%s comes %d times: one call has one key", header, len(values))
 	}
 	key, err := bare(values[0])
 	if err == nil {
-		err = checkKey(key)
+		err = CheckHeaderKey(key)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s %w", KeyHeader, err)
+		return "", fmt.Errorf("%s %w", header, err)
 	}
 	return key, nil
 }
@@ -54,7 +53,8 @@ func bare(value string) (string, error) {
 	return "", errors.New("has a quote that does not end")
 }
 
-func checkKey(key string) error {
+// CheckKey is nil for 1-255 bytes of printable ASCII without spaces.
+func CheckKey(key string) error {
 	if key == "" || len(key) > maxKeyBytes {
 		return fmt.Errorf("is %d bytes long; 1 to %d", len(key), maxKeyBytes)
 	}
@@ -63,7 +63,15 @@ func checkKey(key string) error {
 			return fmt.Errorf("has a byte at %d that is no printable ASCII, or a space", i)
 		}
 	}
-	// What some clients and proxies make of text that is not ASCII, or of two headers.
+	return nil
+}
+
+// CheckHeaderKey is CheckKey for keys that came in a header: it also refuses what some
+// clients and proxies make of text that is not ASCII, or of two headers.
+func CheckHeaderKey(key string) error {
+	if err := CheckKey(key); err != nil {
+		return err
+	}
 	if at := strings.IndexAny(key, "?,\""); at >= 0 {
 		return fmt.Errorf("has a %q: it was garbled on its way, or is more than one key", key[at])
 	}
