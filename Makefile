@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-MODULES := . gen clients/go bench e2e examples/charge
+MODULES := . internal/pgtest gen clients/go bench e2e examples/charge
 TOOLS := $(CURDIR)/.cache/bin
 export PATH := $(TOOLS):$(PATH)
 

@@ -10,6 +10,7 @@ require (
 	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.1
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.4
 	github.com/idemd/idemd/gen v0.0.0
+	github.com/idemd/idemd/internal/pgtest v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pressly/goose/v3 v3.30.0
 	github.com/prometheus/client_golang v1.25.0
@@ -59,3 +60,5 @@ require (
 )
 
 replace github.com/idemd/idemd/gen => ./gen
+
+replace github.com/idemd/idemd/internal/pgtest => ./internal/pgtest

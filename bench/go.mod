@@ -6,6 +6,7 @@ require (
 	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.1
 	github.com/idemd/idemd v0.0.0
 	github.com/idemd/idemd/gen v0.0.0
+	github.com/idemd/idemd/internal/pgtest v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
@@ -58,3 +59,5 @@ replace (
 	github.com/idemd/idemd => ../
 	github.com/idemd/idemd/gen => ../gen
 )
+
+replace github.com/idemd/idemd/internal/pgtest => ../internal/pgtest

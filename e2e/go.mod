@@ -4,10 +4,10 @@ go 1.26.0
 
 require (
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.4
-	github.com/idemd/idemd v0.0.0
 	github.com/idemd/idemd/clients/go v0.0.0
 	github.com/idemd/idemd/examples/charge v0.0.0
 	github.com/idemd/idemd/gen v0.0.0
+	github.com/idemd/idemd/internal/pgtest v0.0.0
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.70.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c
 	google.golang.org/grpc v1.85.0
@@ -29,8 +29,8 @@ require (
 )
 
 replace (
-	github.com/idemd/idemd => ../
 	github.com/idemd/idemd/clients/go => ../clients/go
 	github.com/idemd/idemd/examples/charge => ../examples/charge
 	github.com/idemd/idemd/gen => ../gen
+	github.com/idemd/idemd/internal/pgtest => ../internal/pgtest
 )

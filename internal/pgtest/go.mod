@@ -1,0 +1,3 @@
+module github.com/idemd/idemd/internal/pgtest
+
+go 1.26.0
