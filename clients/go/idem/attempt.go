@@ -41,6 +41,7 @@ func (g *guard) execute(ctx context.Context, owned *idemdv1.Owned, fn Func) (_ *
 	}
 	result, err := a.run(ctx, fn)
 	o := outcomeOf(g.op.Mode, result, err)
+	o.result = a.keeper.withDecisionID(o.result)
 	told, unrecorded := a.tell(ctx, o)
 	answer, err := a.answer(o, err, told, unrecorded)
 	return answer, false, err
@@ -84,7 +85,7 @@ func (a *attempt) run(ctx context.Context, fn Func) (result *Result, err error) 
 	defer func() {
 		a.keeper.stop()
 		if !returned {
-			_, _ = a.tell(ctx, outcome{failed: idemdv1.FailureKind_FAILURE_KIND_UNKNOWN})
+			_, _ = a.tell(ctx, outcome{failed: idemdv1.FailureKind_FAILURE_KIND_UNKNOWN, result: a.keeper.withDecisionID(nil)})
 		}
 	}()
 	g := a.grant()

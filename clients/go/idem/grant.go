@@ -3,6 +3,8 @@ package idem
 import (
 	"context"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 )
 
 // Grant is the right to execute one attempt of an operation. One that no Do has made will
@@ -59,6 +61,31 @@ func (g *Grant) Checkpoint(ctx context.Context, data []byte) error {
 		return err
 	}
 	return nil
+}
+
+// SetDecisionID names what was done by its business id: that of a charge, an order. It is
+// stored with the result, also where the answer itself is too large to be kept, and with
+// an error, an unknown outcome or a panic. At most 128 bytes; one that can't be kept is
+// left out, of which Hooks.Reduced is told. Of several the last one counts, and a Result
+// that has one of its own goes before. What it is set to is lost with the process.
+func (g *Grant) SetDecisionID(id string) {
+	if g.keeper != nil {
+		g.keeper.mu.Lock()
+		defer g.keeper.mu.Unlock()
+		g.keeper.decisionID = id
+	}
+}
+
+// withDecisionID is a result with the id that the function has set, if it has not its own.
+func (k *keeper) withDecisionID(result *Result) *Result {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.decisionID == "" || result.GetDecisionId() != "" {
+		return result
+	}
+	result = proto.CloneOf(orEmpty(result)) // the function's own may be anybody's
+	result.DecisionId = k.decisionID
+	return result
 }
 
 // DeriveKey makes an idempotency key for a call that the operation itself makes

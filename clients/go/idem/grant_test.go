@@ -2,6 +2,7 @@ package idem
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -63,4 +64,49 @@ func TestReconcileSeesNoGrantOfTheWorkAroundIt(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestADecisionIDIsStoredHoweverTheFunctionEnds(t *testing.T) {
+	own := body("receipt")
+	own.DecisionId = "own"
+	for _, c := range []struct {
+		fn           func(*Grant) (*Result, error)
+		want, result string
+	}{
+		{func(g *Grant) (*Result, error) { g.SetDecisionID("ch_1"); return body("receipt"), nil }, "ch_1", "receipt"},
+		{func(g *Grant) (*Result, error) { g.SetDecisionID("ch_0"); g.SetDecisionID("ch_1"); return nil, nil }, "ch_1", ""},
+		{func(g *Grant) (*Result, error) { g.SetDecisionID("ch_1"); return own, nil }, "own", "receipt"},
+		{func(g *Grant) (*Result, error) { g.SetDecisionID("ch_1"); return nil, Final(errors.New("no")) }, "ch_1", "no"},
+		{func(g *Grant) (*Result, error) { g.SetDecisionID("ch_1"); return nil, errors.New("perhaps") }, "ch_1", ""},
+		{func(g *Grant) (*Result, error) { g.SetDecisionID("ch_1"); panic("in the middle") }, "ch_1", ""},
+		{func(*Grant) (*Result, error) { return body("receipt"), nil }, "", "receipt"},
+	} {
+		bubble(t, nil, Options{}, func(t *testing.T, client *Client, f *fake) {
+			shared := body("receipt")
+			func() {
+				defer func() { _ = recover() }()
+				_, _ = client.Do(t.Context(), operation(), func(_ context.Context, g *Grant) (*Result, error) {
+					result, err := c.fn(g)
+					if string(result.GetBody()) == "receipt" && result != own {
+						result = shared
+					}
+					return result, err
+				})
+			}()
+			var told *Result
+			for _, r := range requests[*idemdv1.CompleteRequest](f) {
+				told = r.GetResult()
+			}
+			for _, r := range requests[*idemdv1.FailRequest](f) {
+				told = r.GetResult()
+			}
+			if told.GetDecisionId() != c.want || string(told.GetBody()) != c.result {
+				t.Errorf("told %v, want %q and %q", told, c.want, c.result)
+			}
+			if shared.GetDecisionId() != "" {
+				t.Error("the function's own result was changed")
+			}
+		})
+	}
+	(&Grant{}).SetDecisionID("in a test of the function")
 }

@@ -43,6 +43,7 @@ type keeper struct {
 	sequence   uint64 // of the last checkpoint that was sent
 	stored     uint64 // of the last checkpoint that was stored
 	progress   []byte // that checkpoint
+	decisionID string // see Grant.SetDecisionID
 	endContext context.CancelCauseFunc
 	expiry     *time.Timer
 	stopLoop   context.CancelFunc

@@ -45,6 +45,9 @@ func TestAKeyThatIsNoneIsRefusedAndNothingIsStored(t *testing.T) {
 		"empty quotes":              {`""`},
 		"half a quote":              {`"k`},
 		"quotes within":             {`"a"b"`},
+		"an escape of nothing":      {`"a\b"`},
+		"an escape at the end":      {`"ab\"`},
+		"parameters":                {`"k";p=1`},
 		"longer than a key can be":  {strings.Repeat("k", 256)},
 		"quoted, longer than a key": {`"` + strings.Repeat("k", 256) + `"`},
 	} {
@@ -66,9 +69,11 @@ func TestAKeyThatIsNoneIsRefusedAndNothingIsStored(t *testing.T) {
 
 func TestAQuotedKeyIsTheBareOne(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
-	first, again := s.call(t, "k-1", order(1)), s.call(t, `"k-1"`, order(1))
-	if first.err != nil || !again.replayed() {
-		t.Errorf("answered %v, then %v", first.err, again.err)
+	for bare, quoted := range map[string]string{`k-1`: `"k-1"`, `a\b`: `"a\\b"`} {
+		first, again := s.call(t, bare, order(1)), s.call(t, quoted, order(1))
+		if first.err != nil || !again.replayed() {
+			t.Errorf("%s: answered %v, then %v", quoted, first.err, again.err)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
@@ -291,4 +292,43 @@ func TestAHandlersErrorIsStillThereForOtherInterceptors(t *testing.T) {
 	if !errors.Is(err, errCard) || status.Code(err) != codes.Unknown {
 		t.Errorf("answered %v", err)
 	}
+}
+
+func TestADecisionIDIsStoredAndToldWhereTheAnswerWasNotKept(t *testing.T) {
+	for _, size := range []int{10, idem.MaxBodyBytes + 1} {
+		s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+		s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+			g, _ := idem.GrantFrom(ctx)
+			g.SetDecisionID("ch_1")
+			return &testpb.SimpleResponse{Payload: &testpb.Payload{Body: make([]byte, size)}}, nil
+		}
+		if a := s.call(t, "k", order(1)); a.err != nil {
+			t.Fatal(a.err)
+		}
+		found, err := s.client.Lookup(t.Context(), &idemdv1.LookupRequest{Tenant: "acme", Key: "k"})
+		if err != nil || found.GetReservation().GetResult().GetDecisionId() != "ch_1" {
+			t.Errorf("Lookup shows %v, %v", found.GetReservation().GetResult().GetDecisionId(), err)
+		}
+		again := s.call(t, "k", order(1))
+		if size == 10 {
+			if again.err != nil || !again.replayed() {
+				t.Errorf("the retry is answered %v", again.err)
+			}
+			continue
+		}
+		wantRefusal(t, again.err, codes.FailedPrecondition, idemgrpc.ReasonAnswerNotKept, false)
+		if info := infos(again.err); len(info) != 1 || info[0].GetMetadata()["decision_id"] != "ch_1" {
+			t.Errorf("it tells %v", info)
+		}
+	}
+}
+
+// infos are what guards have said in an error.
+func infos(err error) (all []*errdetails.ErrorInfo) {
+	for _, detail := range status.Convert(err).Details() {
+		if info, is := detail.(*errdetails.ErrorInfo); is && info.GetDomain() == idemgrpc.Domain {
+			all = append(all, info)
+		}
+	}
+	return all
 }

@@ -103,18 +103,25 @@ type problem struct {
 	reason Reason        // empty: it is Validate's, Tenant's or Subject's
 	detail string        // what the title does not say
 	retry  time.Duration // 0 = not said
+	// result is the one whose body was not kept: what else is known of it.
+	result *idem.Result
 }
 
 // write answers with a problem document. Nobody may cache it.
 func write(w http.ResponseWriter, p problem) {
 	document := struct {
-		Type    string `json:"type"`
-		Title   string `json:"title"`
-		Status  int    `json:"status"`
-		Detail  string `json:"detail,omitempty"`
-		Reason  Reason `json:"reason,omitempty"`
-		KeepKey bool   `json:"keep_key"`
-	}{ProblemType(p.reason), titleOf(p.reason), p.status, p.detail, p.reason, guard.KeepKey(p.reason)}
+		Type       string `json:"type"`
+		Title      string `json:"title"`
+		Status     int    `json:"status"`
+		Detail     string `json:"detail,omitempty"`
+		Reason     Reason `json:"reason,omitempty"`
+		KeepKey    bool   `json:"keep_key"`
+		DecisionID string `json:"decision_id,omitempty"`
+		BodyRef    string `json:"body_ref,omitempty"`
+	}{
+		ProblemType(p.reason), titleOf(p.reason), p.status, p.detail, p.reason, guard.KeepKey(p.reason),
+		p.result.GetDecisionId(), p.result.GetBodyRef(),
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")

@@ -82,7 +82,7 @@ func (g *Guard) replay(w http.ResponseWriter, a *idem.Answer, refused bool) (rea
 	}
 	if a.Result.GetBodyOmitted() || !known && len(a.Result.GetBody()) == 0 {
 		h.Del("Content-Encoding")
-		write(w, problem{status: status, reason: ReasonAnswerNotKept})
+		write(w, problem{status: status, reason: ReasonAnswerNotKept, result: a.Result})
 		return ReasonAnswerNotKept
 	}
 	if h["Content-Type"] = nil; a.Result.GetContentType() != "" {

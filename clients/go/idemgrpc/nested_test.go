@@ -1,0 +1,117 @@
+package idemgrpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/idemgrpc"
+	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+)
+
+// What stands for itself in an error of several counts only where the others agree.
+func TestDeclarationsInErrorsOfSeveralCountWhereTheyAgree(t *testing.T) {
+	const final, unknown, retryable = idemdv1.State_STATE_FAILED_FINAL, idemdv1.State_STATE_UNKNOWN, idemdv1.State_STATE_FAILED_RETRYABLE
+	noCard, plain := status.Error(codes.NotFound, "no card"), errors.New("so it ended")
+	for i, c := range []struct {
+		err                     error
+		external, transactional idemdv1.State
+	}{
+		{errors.Join(idem.Final(noCard), idem.Final(plain)), final, final},
+		{fmt.Errorf("%w, %w", idem.NotExecuted(plain), idem.NotExecuted(noCard)), retryable, retryable},
+		{errors.Join(idem.Final(noCard), plain), unknown, retryable},
+		{errors.Join(plain, idem.NotExecuted(plain)), unknown, retryable},
+		{fmt.Errorf("%w, %w", idem.Final(plain), idem.NotExecuted(plain)), unknown, retryable},
+		{fmt.Errorf("charge: %w", idem.Final(noCard)), final, final},
+		{errors.Join(noCard, plain), final, final}, // nothing is declared: the table goes by the status
+	} {
+		for mode, want := range map[idem.Mode]idemdv1.State{idem.External: c.external, idem.Transactional: c.transactional} {
+			s := open(t, guarding(idemgrpc.Guard{Mode: mode}), idem.Options{})
+			s.handle = failing(c.err)
+			_ = s.call(t, "k", order(1))
+			if is := s.daemon.Record("acme", "", "k"); is.GetState() != want {
+				t.Errorf("%d, mode %d: stored is %v, want %v", i, mode, is.GetState(), want)
+			}
+		}
+	}
+}
+
+// What a guarded operation within the handler ended with was said about that one.
+func TestANestedOperationDeclaresNothingAboutTheCallAroundIt(t *testing.T) {
+	noCard := status.Error(codes.NotFound, "no card")
+	for _, declare := range []func(error) error{idem.Final, idem.NotExecuted, idem.Unknown} {
+		s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+		s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+			inner := idem.Operation{Key: "inner", Fingerprint: idem.SHA256("test-v1", nil)}
+			_, err := s.client.Do(ctx, inner, func(context.Context, *idem.Grant) (*idem.Result, error) { return nil, declare(noCard) })
+			return nil, fmt.Errorf("charge: %w", err)
+		}
+		wantRefusal(t, s.call(t, "k", order(1)).err, codes.NotFound, idemgrpc.ReasonOutcomeUnknown, true)
+		s.mustBeStored(t, "k", idemdv1.State_STATE_UNKNOWN)
+	}
+	// The handler's own word about it counts, whatever it wraps.
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	s.handle = failing(idem.Final(&idem.NotExecutedError{Err: noCard}))
+	_ = s.call(t, "k", order(1))
+	s.mustBeStored(t, "k", idemdv1.State_STATE_FAILED_FINAL)
+}
+
+// So it is where a guarded handler is called in the same process, through its guard.
+func TestAGuardedHandlerWithinAnotherDeclaresNothingAboutIt(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	inner, err := idemgrpc.UnaryServerInterceptor(s.client, guarding(idemgrpc.Guard{Namespace: "inner"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	noCard := errors.New("no card")
+	s.handle = func(ctx context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		ctx = metadata.NewIncomingContext(ctx, metadata.Pairs(idemgrpc.KeyHeader, "inner"))
+		_, err := inner(ctx, r, &grpc.UnaryServerInfo{FullMethod: unary}, func(context.Context, any) (any, error) { return nil, idem.Final(noCard) })
+		if !errors.Is(err, noCard) {
+			t.Errorf("the handler's error is not in %v", err)
+		}
+		return nil, err
+	}
+	_ = s.call(t, "k", order(1))
+	s.mustBeStored(t, "k", idemdv1.State_STATE_UNKNOWN)
+	if is := s.daemon.Record("acme", "inner", "inner"); is.GetState() != idemdv1.State_STATE_FAILED_FINAL {
+		t.Errorf("the inner one is stored as %v", is)
+	}
+}
+
+// A caller that took another guard's word for its own would drop a key whose outcome is
+// open.
+func TestWhatAnotherGuardSaidOfItsKeyIsNotSaidOfThisOne(t *testing.T) {
+	other := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	_ = other.call(t, "k", order(2)) // the key is used up
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		_, err := other.api.UnaryCall(keyed(ctx, "k"), order(1))
+		wantRefusal(t, err, codes.FailedPrecondition, idemgrpc.ReasonFingerprintMismatch, false)
+		return nil, err
+	}
+	a := s.call(t, "mine", order(1))
+	wantRefusal(t, a.err, codes.FailedPrecondition, idemgrpc.ReasonOutcomeUnknown, true)
+	if said := infos(a.err); len(said) != 1 {
+		t.Errorf("it tells %v", said)
+	}
+	s.mustBeStored(t, "mine", idemdv1.State_STATE_UNKNOWN)
+	// Declared, it is replayed without the other's hint.
+	s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		_, err := other.api.UnaryCall(keyed(ctx, "k"), order(1))
+		return nil, idem.Final(err)
+	}
+	for range 2 {
+		if a := s.call(t, "mine-2", order(1)); status.Code(a.err) != codes.FailedPrecondition || len(infos(a.err)) != 0 {
+			t.Errorf("answered %v, %v", a.err, infos(a.err))
+		}
+	}
+}

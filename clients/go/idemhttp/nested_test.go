@@ -1,0 +1,134 @@
+package idemhttp_test
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/idemd/idemd/clients/go/idem"
+	"github.com/idemd/idemd/clients/go/idemhttp"
+	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+)
+
+// A guarded handler that calls another one in the same process, through its guard.
+func TestWhatAHandlerWithinAnotherDeclaresIsNotSaidOfTheOuterOne(t *testing.T) {
+	for _, declare := range []func(*http.Request){idemhttp.Final, idemhttp.NotExecuted, idemhttp.Succeeded} {
+		s := open(t, idemhttp.Config{}, idem.Options{})
+		inner, err := idemhttp.New(s.client, idemhttp.Config{Namespace: "inner"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		within := inner.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			declare(r)
+			w.WriteHeader(http.StatusInternalServerError)
+		}))
+		s.handle = func(w http.ResponseWriter, r *http.Request) {
+			outer, _ := idem.GrantFrom(r.Context())
+			within.ServeHTTP(httptest.NewRecorder(), r)
+			if g, _ := idem.GrantFrom(r.Context()); g != outer || g == nil {
+				t.Errorf("the grant is %v, was %v", g, outer)
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_ = s.post(t, "k")
+		s.mustBeStored(t, "k", unknown)
+		if is := s.daemon.Record("acme", "inner", "k"); is == nil || is.GetState() == unknown {
+			t.Errorf("the inner one is stored as %v", is)
+		}
+	}
+}
+
+// So it is with one that runs unguarded: it has no grant, and nothing to declare.
+func TestAHandlerThatRunsUnguardedWithinAnotherSeesNoGrant(t *testing.T) {
+	s := open(t, idemhttp.Config{}, idem.Options{})
+	optional, err := idemhttp.New(s.client, idemhttp.Config{Need: idemhttp.Optional})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := optional.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if g, is := idem.GrantFrom(r.Context()); is {
+			t.Errorf("it has the grant %+v", g)
+		}
+		idemhttp.Final(r)
+	}))
+	s.handle = func(w http.ResponseWriter, r *http.Request) {
+		keyless := r.Clone(r.Context())
+		keyless.Header.Del(idemhttp.KeyHeader)
+		within.ServeHTTP(httptest.NewRecorder(), keyless)
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+	_ = s.post(t, "k")
+	s.mustBeStored(t, "k", unknown)
+}
+
+// passOn answers as another server did, headers and all.
+func passOn(t *testing.T, from *shop, key string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		r := from.request(t, http.MethodPost, "/orders", `{"n":1}`, key)
+		answer, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer answer.Body.Close()
+		maps.Copy(w.Header(), answer.Header)
+		w.WriteHeader(answer.StatusCode)
+		_, _ = io.Copy(w, answer.Body)
+	}
+}
+
+// A caller that took another guard's word for its own would drop a key whose outcome is
+// open.
+func TestWhatAnotherGuardSaidOfItsKeyIsNotSaidOfThisOne(t *testing.T) {
+	other := open(t, idemhttp.Config{}, idem.Options{})
+	_ = other.send(t, other.request(t, http.MethodPost, "/orders", `{"n":2}`, "used"))
+	s := open(t, idemhttp.Config{}, idem.Options{})
+	s.handle = passOn(t, other, "used")
+	a := s.post(t, "k")
+	if a.status != http.StatusConflict || a.reason() != idemhttp.ReasonOutcomeUnknown || len(a.header[idemhttp.ReasonHeader]) != 1 {
+		t.Errorf("answered %d %v", a.status, a.header)
+	}
+	s.mustBeStored(t, "k", unknown)
+	// A replay passed on is this request's first answer.
+	_ = other.post(t, "done")
+	s.handle = passOn(t, other, "done")
+	for i := range 2 {
+		a := s.post(t, "k2")
+		if a.status != http.StatusCreated || a.replayed() != (i > 0) || a.reason() != "" || len(a.header[idemhttp.ExpiresHeader]) != 1 {
+			t.Errorf("%d: answered %d %v", i, a.status, a.header)
+		}
+	}
+	s.mustBeStored(t, "k2", succeeded)
+}
+
+func TestADecisionIDIsStoredAndToldWhereTheAnswerWasNotKept(t *testing.T) {
+	for _, size := range []int{10, idem.MaxBodyBytes + 1} {
+		s := open(t, idemhttp.Config{}, idem.Options{})
+		s.handle = func(w http.ResponseWriter, r *http.Request) {
+			g, _ := idem.GrantFrom(r.Context())
+			g.SetDecisionID("ch_1")
+			_, _ = io.WriteString(w, strings.Repeat("x", size))
+		}
+		wantAnswer(t, s.post(t, "k"), 200, strings.Repeat("x", size), false)
+		found, err := s.client.Lookup(t.Context(), &idemdv1.LookupRequest{Tenant: "acme", Key: "k"})
+		if err != nil || found.GetReservation().GetResult().GetDecisionId() != "ch_1" {
+			t.Errorf("Lookup shows %q, %v", found.GetReservation().GetResult().GetDecisionId(), err)
+		}
+		again := s.post(t, "k")
+		if size == 10 {
+			wantAnswer(t, again, 200, strings.Repeat("x", size), true)
+			continue
+		}
+		wantRefusal(t, again, 200, idemhttp.ReasonAnswerNotKept, false)
+		var told struct {
+			DecisionID string `json:"decision_id"`
+		}
+		if err := json.Unmarshal([]byte(again.body), &told); err != nil || told.DecisionID != "ch_1" {
+			t.Errorf("it tells %s", again.body)
+		}
+	}
+}
