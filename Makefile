@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-MODULES := . internal/pgtest gen clients/go bench e2e examples/charge
+MODULES := . internal/pgtest gen clients/go bench e2e examples/charge examples/payments
 TOOLS := $(CURDIR)/.cache/bin
 export PATH := $(TOOLS):$(PATH)
 
@@ -11,7 +11,7 @@ export PATH := $(TOOLS):$(PATH)
 # same, and say so.
 RACE := $(shell scripts/race-flag)
 
-.PHONY: help build generate generated lint check test fuzz bench demo torture clean
+.PHONY: help build generate generated lint check test fuzz bench demo payments torture clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,16 +26,19 @@ $(TOOLS)/%: tools/%/go.mod tools/%/go.sum
 
 PLUGINS := $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc
 
-generate: $(PLUGINS) ## Generate gen/ from proto/.
+generate: $(PLUGINS) ## Generate code from the .proto files.
 	buf generate
+	cd examples/payments && buf generate
 
-generated: $(PLUGINS) ## Fail if gen/ is not what proto/ generates.
+generated: $(PLUGINS) ## Fail if generated code is not what the .proto files generate.
 	scripts/check-generated
 
 lint: $(PLUGINS) $(TOOLS)/golangci-lint ## Lint everything.
 	buf lint
 	buf breaking --against proto/baseline.binpb
 	buf format --diff --exit-code
+	buf lint examples/payments
+	buf format --diff --exit-code examples/payments
 	for module in $(MODULES); do (cd $$module && golangci-lint run ./...); done
 	scripts/lint-shell
 
@@ -63,6 +66,9 @@ bench: ## Measure idemd beside echo and plain SQL; writes docs/performance.md's 
 
 demo: build ## Show one charge: fifty clients, half of them hang up, idemd is killed with -9.
 	cd examples/charge && go run . --idemd $(CURDIR)/bin/idemd
+
+payments: build ## Start the parts of examples/payments, for the tour in its README.
+	cd examples/payments && go run . --idemd $(CURDIR)/bin/idemd
 
 N ?= 100000
 torture: build ## Charge N=100000 orders through every fault, on both stores, and check the ledger.
