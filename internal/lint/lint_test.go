@@ -54,6 +54,7 @@ func floors() map[string][]string {
 		"clients/go/internal/guard": {"clients/go/idem"},
 
 		"clients/go/internal/fakedaemon": {"gen/idemd/v1"},
+		"clients/go/internal/guardtest":  {"clients/go/idem", "clients/go/internal/fakedaemon", "gen/idemd/v1"},
 
 		"examples/charge/child":   {},
 		"examples/charge/bank":    {},
@@ -87,7 +88,7 @@ func floors() map[string][]string {
 
 // support may be imported by every test.
 func support() []string {
-	return []string{"internal/store/storetest", "internal/pgtest", "clients/go/internal/fakedaemon"}
+	return []string{"internal/store/storetest", "internal/pgtest", "clients/go/internal/fakedaemon", "clients/go/internal/guardtest"}
 }
 
 // owners says which packages alone may import a third-party module.

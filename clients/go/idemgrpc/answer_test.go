@@ -19,6 +19,7 @@ import (
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemgrpc"
 	"github.com/idemd/idemd/clients/go/internal/fakedaemon"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
@@ -53,7 +54,7 @@ func TestWhatIsUnderWayAndWhatIsMisusedAreToldApart(t *testing.T) {
 	if a := <-first; a.err != nil {
 		t.Error(a.err)
 	}
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 }
 
 // Whoever waits is answered before its deadline, not by it.
@@ -68,7 +69,7 @@ func TestInProgressArrivesBeforeItsCallersDeadline(t *testing.T) {
 	first := make(chan *answer)
 	go func() { first <- s.call(t, "k", order(1)) }()
 	<-started
-	ctx, cancel := context.WithTimeout(bounded(t), 2*time.Second)
+	ctx, cancel := context.WithTimeout(guardtest.Bounded(t), 2*time.Second)
 	defer cancel()
 	wantRefusal(t, s.callIn(keyed(ctx, "k"), order(1)).err, codes.Aborted, idemgrpc.ReasonInProgress, true)
 	if ctx.Err() != nil {
@@ -80,15 +81,15 @@ func TestInProgressArrivesBeforeItsCallersDeadline(t *testing.T) {
 
 func TestWhileTheDaemonIsAwayAGuardedMethodIsClosed(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{Patience: time.Millisecond})
-	s.daemon.Fault(fakedaemon.Away)
+	s.Daemon.Fault(fakedaemon.Away)
 	a := s.call(t, "k", order(1))
 	wantRefusal(t, a.err, codes.Unavailable, idemgrpc.ReasonGuardUnavailable, true)
 	if retryAfter(a.err) <= 0 {
 		t.Error("it does not say when to come back")
 	}
-	s.mustHaveRun(t, 0)
+	s.MustHaveRun(t, 0)
 	s.wantEndings(t, idemgrpc.Refused)
-	s.daemon.Fault(nil)
+	s.Daemon.Fault(nil)
 	if a := s.call(t, "k", order(1)); a.err != nil {
 		t.Errorf("once it is back: %v", a.err)
 	}
@@ -105,25 +106,25 @@ func TestAnOpenMethodRunsUnguardedOnlyWhileTheDaemonIsAwayAndIsToldOf(t *testing
 	for _, fault := range []error{
 		status.Error(codes.Unavailable, "connection refused"), status.Error(codes.DeadlineExceeded, "silence"), status.Error(codes.Unknown, "502"),
 	} {
-		s.daemon.Fault(func(proto.Message) error { return fault })
+		s.Daemon.Fault(func(proto.Message) error { return fault })
 		if a := s.call(t, "k", order(1)); a.err != nil || a.replayed() {
 			t.Errorf("%v: answered %v", fault, a.err)
 		}
-		if got := s.events.take(); len(got) != 1 || got[0].Ending != idemgrpc.Unguarded || got[0].Err == nil {
+		if got := s.Events.Take(); len(got) != 1 || got[0].Ending != idemgrpc.Unguarded || got[0].Err == nil {
 			t.Errorf("%v: observed %+v", fault, got)
 		}
 	}
 	// A decision is one, also where it is unwelcome.
 	for code, want := range map[codes.Code]codes.Code{codes.PermissionDenied: codes.Internal, codes.InvalidArgument: codes.Internal, codes.ResourceExhausted: codes.Unavailable} {
-		s.ran.Store(0)
-		s.daemon.Fault(func(proto.Message) error { return status.Error(code, "no") })
+		s.Ran.Store(0)
+		s.Daemon.Fault(func(proto.Message) error { return status.Error(code, "no") })
 		if a := s.call(t, "k", order(1)); status.Code(a.err) != want {
 			t.Errorf("%v: answered %v", code, a.err)
 		}
-		s.mustHaveRun(t, 0)
+		s.MustHaveRun(t, 0)
 	}
-	s.daemon.Fault(nil)
-	s.events.take()
+	s.Daemon.Fault(nil)
+	s.Events.Take()
 	for range 2 {
 		if a := s.call(t, "k", order(1)); status.Code(a.err) != codes.NotFound {
 			t.Errorf("once it is back: %v", a.err)
@@ -153,17 +154,17 @@ func TestWhatTheDaemonRefusesIsAnsweredByItsKind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.daemon.Fault(func(proto.Message) error { return st.Err() })
+		s.Daemon.Fault(func(proto.Message) error { return st.Err() })
 		wantRefusal(t, s.call(t, "k", order(1)).err, c.code, c.reason, c.keep)
 	}
-	s.mustHaveRun(t, 0)
+	s.MustHaveRun(t, 0)
 }
 
 func TestACallWithTooLittleTimeLeftIsNotStarted(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{MinRemaining: time.Hour}), idem.Options{})
 	wantRefusal(t, s.call(t, "k", order(1)).err, codes.DeadlineExceeded, idemgrpc.ReasonNotStarted, true)
-	s.mustHaveRun(t, 0)
-	if s.daemon.Calls() != 0 {
+	s.MustHaveRun(t, 0)
+	if s.Daemon.Calls() != 0 {
 		t.Error("it was reserved")
 	}
 }
@@ -171,7 +172,7 @@ func TestACallWithTooLittleTimeLeftIsNotStarted(t *testing.T) {
 // A caller that leaves in the middle leaves its answer for the retry.
 func TestAnOutcomeIsRecordedAfterItsCallerHasGone(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
-	ctx, hangUp := context.WithCancel(bounded(t))
+	ctx, hangUp := context.WithCancel(guardtest.Bounded(t))
 	s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 		hangUp()
 		<-ctx.Done()
@@ -183,22 +184,22 @@ func TestAnOutcomeIsRecordedAfterItsCallerHasGone(t *testing.T) {
 	if a := s.call(t, "k", order(1)); a.err != nil || !a.replayed() {
 		t.Errorf("the retry is answered %v", a.err)
 	}
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 }
 
 // A request that is too large is refused whole, never known by its beginning.
 func TestARequestThatIsTooLargeIsRefusedBeforeAnythingIsStored(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
-	guard, err := idemgrpc.UnaryServerInterceptor(s.client, guarding(idemgrpc.Guard{}))
+	guard, err := idemgrpc.UnaryServerInterceptor(s.Client, guarding(idemgrpc.Guard{}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := metadata.NewIncomingContext(bounded(t), metadata.Pairs(idemgrpc.KeyHeader, "k"))
+	ctx := metadata.NewIncomingContext(guardtest.Bounded(t), metadata.Pairs(idemgrpc.KeyHeader, "k"))
 	for size, want := range map[int]codes.Code{fingerprint.MaxBytes / 2: codes.OK, fingerprint.MaxBytes + 1: codes.ResourceExhausted} {
 		big := &testpb.SimpleRequest{Payload: &testpb.Payload{Body: make([]byte, size)}}
-		before := s.daemon.Records()
+		before := s.Daemon.Records()
 		_, err := guard(ctx, big, &grpc.UnaryServerInfo{FullMethod: unary}, func(context.Context, any) (any, error) { return receipt(), nil })
-		if status.Code(err) != want || want != codes.OK && s.daemon.Records() != before {
+		if status.Code(err) != want || want != codes.OK && s.Daemon.Records() != before {
 			t.Errorf("%d bytes: answered %v", size, err)
 		}
 	}
@@ -214,7 +215,7 @@ func TestARetryAfterTheRetentionIsSeenByTheTimeInItsKey(t *testing.T) {
 		s := open(t, guarding(idemgrpc.Guard{KeyHasTime: hasTime}), idem.Options{})
 		key := "01890a5d-ac96-774b-bcce-b302099a8057" // of 2023
 		made, _ := idem.KeyTime(key)
-		s.daemon.Fault(func(m proto.Message) error {
+		s.Daemon.Fault(func(m proto.Message) error {
 			if r, is := m.(*idemdv1.ReserveRequest); is && r.GetFirstAttemptAt().AsTime().Equal(made) != want {
 				t.Errorf("the first attempt was at %v", r.GetFirstAttemptAt().AsTime())
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemgrpc"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 )
 
 // wire is a service that notes the keys that arrive, and may refuse a few calls first.
@@ -85,7 +86,7 @@ func TestOneCallHasOneKeyThroughAllItsRetriesAndAnotherCallAnother(t *testing.T)
 		return invoke(ctx, method, request, reply, conn, o...)
 	}
 	api := caller(t, w, twice)
-	ctx := bounded(t)
+	ctx := guardtest.Bounded(t)
 	w.refuse = 3
 	for range 2 {
 		if _, err := api.UnaryCall(ctx, order(1)); err != nil {
@@ -110,9 +111,9 @@ func TestAKeyOfTheCallersOwnStays(t *testing.T) {
 	w := &wire{}
 	api := caller(t, w)
 	for want, ctx := range map[string]context.Context{
-		"in-metadata": keyed(bounded(t), "in-metadata"),
-		"with-key":    idemgrpc.WithKey(bounded(t), "with-key"),
-		"the-last":    idemgrpc.WithKey(keyed(bounded(t), "the-first"), "the-last"),
+		"in-metadata": keyed(guardtest.Bounded(t), "in-metadata"),
+		"with-key":    idemgrpc.WithKey(guardtest.Bounded(t), "with-key"),
+		"the-last":    idemgrpc.WithKey(keyed(guardtest.Bounded(t), "the-first"), "the-last"),
 	} {
 		if _, err := api.UnaryCall(ctx, order(1)); err != nil {
 			t.Fatal(err)
@@ -125,7 +126,7 @@ func TestAKeyOfTheCallersOwnStays(t *testing.T) {
 
 func TestOnlyChosenMethodsGetAKey(t *testing.T) {
 	w := &wire{}
-	if _, err := caller(t, w).EmptyCall(bounded(t), &testpb.Empty{}); err != nil {
+	if _, err := caller(t, w).EmptyCall(guardtest.Bounded(t), &testpb.Empty{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.arrived(t); got[0] != "" {
@@ -143,7 +144,7 @@ func TestAnIncomingKeyNeverLeaksIntoANestedCall(t *testing.T) {
 	w := &wire{}
 	api := caller(t, w)
 	incoming := metadata.Pairs(idemgrpc.KeyHeader, "of-the-caller", "trace", "1")
-	ctx := metadata.NewIncomingContext(bounded(t), incoming)
+	ctx := metadata.NewIncomingContext(guardtest.Bounded(t), incoming)
 	copied := metadata.NewOutgoingContext(ctx, incoming.Copy())
 	if _, err := api.UnaryCall(copied, order(1)); err != nil {
 		t.Fatal(err)
@@ -195,7 +196,7 @@ func TestANestedCallGetsTheSameDerivedKeyOnEveryAttempt(t *testing.T) {
 		t.Errorf("%d tries arrived", len(got))
 	}
 	// Without a guard there is nothing to derive it from.
-	if a := s.callIn(bounded(t), order(1)); a.err != nil {
+	if a := s.callIn(guardtest.Bounded(t), order(1)); a.err != nil {
 		t.Fatal(a.err)
 	}
 	if got := w.arrived(t); len(got) != 1 || got[0] == want || got[0] == "" {

@@ -3,10 +3,7 @@ package idemgrpc_test
 import (
 	"context"
 	"net"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,8 +16,7 @@ import (
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemgrpc"
-	"github.com/idemd/idemd/clients/go/internal/fakedaemon"
-	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 )
 
 const (
@@ -32,22 +28,19 @@ const (
 
 // shop is a service whose handlers a test writes. The server is a real one.
 type shop struct {
+	guardtest.Room[idemgrpc.Event]
 	testpb.UnimplementedTestServiceServer
 	grpc_health_v1.UnimplementedHealthServer
 
 	// handle is what UnaryCall does; nil = it answers "receipt".
 	handle func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error)
-	ran    atomic.Int32
 
-	daemon *fakedaemon.Daemon
-	client *idem.Client
-	conn   *grpc.ClientConn
-	api    testpb.TestServiceClient
-	events events
+	conn *grpc.ClientConn
+	api  testpb.TestServiceClient
 }
 
 func (s *shop) UnaryCall(ctx context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-	s.ran.Add(1)
+	s.Ran.Add(1)
 	if s.handle == nil {
 		return receipt(), nil
 	}
@@ -55,17 +48,17 @@ func (s *shop) UnaryCall(ctx context.Context, r *testpb.SimpleRequest) (*testpb.
 }
 
 func (s *shop) EmptyCall(context.Context, *testpb.Empty) (*testpb.Empty, error) {
-	s.ran.Add(1)
+	s.Ran.Add(1)
 	return &testpb.Empty{}, nil
 }
 
 func (s *shop) StreamingOutputCall(_ *testpb.StreamingOutputCallRequest, stream testpb.TestService_StreamingOutputCallServer) error {
-	s.ran.Add(1)
+	s.Ran.Add(1)
 	return stream.Send(&testpb.StreamingOutputCallResponse{})
 }
 
 func (s *shop) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
-	s.ran.Add(1)
+	s.Ran.Add(1)
 	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
 }
 
@@ -79,20 +72,12 @@ func guarding(g idemgrpc.Guard) idemgrpc.Config {
 // open serves a shop with a guard, on an idemd in memory, until the test ends.
 func open(t testing.TB, c idemgrpc.Config, o idem.Options) *shop {
 	t.Helper()
-	s := &shop{daemon: fakedaemon.New()}
-	if o.Tenant == "" {
-		o.Tenant = "acme"
-	}
-	s.client = idem.New(s.daemon, o)
-	t.Cleanup(func() { // what is being withdrawn from a daemon that is away is cut off
-		over, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = s.client.Close(over)
-	})
+	s := &shop{}
+	s.Open(t, o)
 	if c.Observe == nil {
-		c.Observe = s.events.observe
+		c.Observe = func(_ context.Context, e idemgrpc.Event) { s.Events.Add(e) }
 	}
-	guard, err := idemgrpc.UnaryServerInterceptor(s.client, c)
+	guard, err := idemgrpc.UnaryServerInterceptor(s.Client, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +142,7 @@ func (a *answer) replayed() bool { return len(a.header.Get(idemgrpc.ReplayedHead
 // call calls UnaryCall under a key.
 func (s *shop) call(t testing.TB, key string, r *testpb.SimpleRequest) *answer {
 	t.Helper()
-	return s.callIn(keyed(bounded(t), key), r)
+	return s.callIn(keyed(guardtest.Bounded(t), key), r)
 }
 
 func (s *shop) callIn(ctx context.Context, r *testpb.SimpleRequest) *answer {
@@ -175,27 +160,6 @@ func keyed(ctx context.Context, keys ...string) context.Context {
 	return ctx
 }
 
-func bounded(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func (s *shop) mustHaveRun(t testing.TB, want int32) {
-	t.Helper()
-	if n := s.ran.Load(); n != want {
-		t.Errorf("handlers ran %d times, want %d", n, want)
-	}
-}
-
-func (s *shop) mustBeStored(t testing.TB, key string, want idemdv1.State) {
-	t.Helper()
-	if is := s.daemon.Record("acme", "", key); is.GetState() != want {
-		t.Errorf("stored is %v, want %v", is, want)
-	}
-}
-
 // wantRefusal checks all that a guard's answer says.
 func wantRefusal(t testing.TB, err error, code codes.Code, reason idemgrpc.Reason, keep bool) {
 	t.Helper()
@@ -205,31 +169,10 @@ func wantRefusal(t testing.TB, err error, code codes.Code, reason idemgrpc.Reaso
 	}
 }
 
-// events are what Observe was told.
-type events struct {
-	mu  sync.Mutex
-	all []idemgrpc.Event
-}
-
-func (e *events) observe(_ context.Context, event idemgrpc.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.all = append(e.all, event)
-}
-
-// take returns what was told since the last time.
-func (e *events) take() []idemgrpc.Event {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := e.all
-	e.all = nil
-	return all
-}
-
 // wantEndings checks what Observe was told since the last time.
 func (s *shop) wantEndings(t testing.TB, want ...idemgrpc.Ending) {
 	t.Helper()
-	got := s.events.take()
+	got := s.Events.Take()
 	same := len(got) == len(want)
 	for i := range want {
 		same = same && got[i].Ending == want[i] && got[i].Method == unary

@@ -13,16 +13,17 @@ import (
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemgrpc"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 )
 
 // direct calls a guard with metadata that a gRPC client of Go would not send.
 func direct(t *testing.T, s *shop, values ...string) error {
 	t.Helper()
-	guard, err := idemgrpc.UnaryServerInterceptor(s.client, guarding(idemgrpc.Guard{}))
+	guard, err := idemgrpc.UnaryServerInterceptor(s.Client, guarding(idemgrpc.Guard{}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := metadata.NewIncomingContext(bounded(t), metadata.MD{idemgrpc.KeyHeader: values})
+	ctx := metadata.NewIncomingContext(guardtest.Bounded(t), metadata.MD{idemgrpc.KeyHeader: values})
 	_, err = guard(ctx, order(1), &grpc.UnaryServerInfo{FullMethod: unary}, func(context.Context, any) (any, error) { return receipt(), nil })
 	return err
 }
@@ -59,8 +60,8 @@ func TestAKeyThatIsNoneIsRefusedAndNothingIsStored(t *testing.T) {
 			}
 		}
 	}
-	if s.daemon.Calls() != 0 {
-		t.Errorf("the daemon was called %d times", s.daemon.Calls())
+	if s.Daemon.Calls() != 0 {
+		t.Errorf("the daemon was called %d times", s.Daemon.Calls())
 	}
 	if err := direct(t, s, strings.Repeat("k", 255)); err != nil {
 		t.Errorf("the longest key: %v", err)
@@ -84,15 +85,15 @@ func TestWithoutAKeyACallIsRefusedOrRunsUnguardedAndIsToldOf(t *testing.T) {
 		idemgrpc.Off:      nil,
 	} {
 		s := open(t, guarding(idemgrpc.Guard{Need: need}), idem.Options{})
-		a := s.callIn(bounded(t), order(1))
+		a := s.callIn(guardtest.Bounded(t), order(1))
 		if need == idemgrpc.Required {
 			wantRefusal(t, a.err, codes.InvalidArgument, idemgrpc.ReasonKeyRequired, false)
-			s.mustHaveRun(t, 0)
+			s.MustHaveRun(t, 0)
 		} else if a.err != nil {
 			t.Errorf("need %d: answered %v", need, a.err)
 		}
 		s.wantEndings(t, want...)
-		if s.daemon.Calls() != 0 {
+		if s.Daemon.Calls() != 0 {
 			t.Errorf("need %d: the daemon was called", need)
 		}
 	}
@@ -117,16 +118,16 @@ func TestAKeyMayStandInAFieldOfTheRequest(t *testing.T) {
 	for i, at := range []struct {
 		ctx   context.Context
 		field string
-	}{{bounded(t), "k"}, {keyed(bounded(t), "k"), "k"}, {keyed(bounded(t), "k"), ""}} {
+	}{{guardtest.Bounded(t), "k"}, {keyed(guardtest.Bounded(t), "k"), "k"}, {keyed(guardtest.Bounded(t), "k"), ""}} {
 		if replayed, err := call(at.ctx, at.field); err != nil || replayed != (i > 0) {
 			t.Errorf("%d: answered %v, replayed %v", i, err, replayed)
 		}
 	}
-	s.mustHaveRun(t, 1)
-	_, err := call(keyed(bounded(t), "another"), "k")
+	s.MustHaveRun(t, 1)
+	_, err := call(keyed(guardtest.Bounded(t), "another"), "k")
 	wantRefusal(t, err, codes.InvalidArgument, idemgrpc.ReasonKeyInvalid, false)
-	_, err = call(bounded(t), "two words")
+	_, err = call(guardtest.Bounded(t), "two words")
 	wantRefusal(t, err, codes.InvalidArgument, idemgrpc.ReasonKeyInvalid, false)
-	_, err = call(bounded(t), "")
+	_, err = call(guardtest.Bounded(t), "")
 	wantRefusal(t, err, codes.InvalidArgument, idemgrpc.ReasonKeyRequired, false)
 }

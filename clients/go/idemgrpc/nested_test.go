@@ -37,7 +37,7 @@ func TestDeclarationsInErrorsOfSeveralCountWhereTheyAgree(t *testing.T) {
 			s := open(t, guarding(idemgrpc.Guard{Mode: mode}), idem.Options{})
 			s.handle = failing(c.err)
 			_ = s.call(t, "k", order(1))
-			if is := s.daemon.Record("acme", "", "k"); is.GetState() != want {
+			if is := s.Daemon.Record("acme", "", "k"); is.GetState() != want {
 				t.Errorf("%d, mode %d: stored is %v, want %v", i, mode, is.GetState(), want)
 			}
 		}
@@ -51,23 +51,23 @@ func TestANestedOperationDeclaresNothingAboutTheCallAroundIt(t *testing.T) {
 		s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
 		s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 			inner := idem.Operation{Key: "inner", Fingerprint: idem.SHA256("test-v1", nil)}
-			_, err := s.client.Do(ctx, inner, func(context.Context, *idem.Grant) (*idem.Result, error) { return nil, declare(noCard) })
+			_, err := s.Client.Do(ctx, inner, func(context.Context, *idem.Grant) (*idem.Result, error) { return nil, declare(noCard) })
 			return nil, fmt.Errorf("charge: %w", err)
 		}
 		wantRefusal(t, s.call(t, "k", order(1)).err, codes.NotFound, idemgrpc.ReasonOutcomeUnknown, true)
-		s.mustBeStored(t, "k", idemdv1.State_STATE_UNKNOWN)
+		s.MustBeStored(t, "k", idemdv1.State_STATE_UNKNOWN)
 	}
 	// The handler's own word about it counts, whatever it wraps.
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
 	s.handle = failing(idem.Final(&idem.NotExecutedError{Err: noCard}))
 	_ = s.call(t, "k", order(1))
-	s.mustBeStored(t, "k", idemdv1.State_STATE_FAILED_FINAL)
+	s.MustBeStored(t, "k", idemdv1.State_STATE_FAILED_FINAL)
 }
 
 // So it is where a guarded handler is called in the same process, through its guard.
 func TestAGuardedHandlerWithinAnotherDeclaresNothingAboutIt(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
-	inner, err := idemgrpc.UnaryServerInterceptor(s.client, guarding(idemgrpc.Guard{Namespace: "inner"}))
+	inner, err := idemgrpc.UnaryServerInterceptor(s.Client, guarding(idemgrpc.Guard{Namespace: "inner"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +81,8 @@ func TestAGuardedHandlerWithinAnotherDeclaresNothingAboutIt(t *testing.T) {
 		return nil, err
 	}
 	_ = s.call(t, "k", order(1))
-	s.mustBeStored(t, "k", idemdv1.State_STATE_UNKNOWN)
-	if is := s.daemon.Record("acme", "inner", "inner"); is.GetState() != idemdv1.State_STATE_FAILED_FINAL {
+	s.MustBeStored(t, "k", idemdv1.State_STATE_UNKNOWN)
+	if is := s.Daemon.Record("acme", "inner", "inner"); is.GetState() != idemdv1.State_STATE_FAILED_FINAL {
 		t.Errorf("the inner one is stored as %v", is)
 	}
 }
@@ -103,7 +103,7 @@ func TestWhatAnotherGuardSaidOfItsKeyIsNotSaidOfThisOne(t *testing.T) {
 	if said := infos(a.err); len(said) != 1 {
 		t.Errorf("it tells %v", said)
 	}
-	s.mustBeStored(t, "mine", idemdv1.State_STATE_UNKNOWN)
+	s.MustBeStored(t, "mine", idemdv1.State_STATE_UNKNOWN)
 	// Declared, it is replayed without the other's hint.
 	s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 		_, err := other.api.UnaryCall(keyed(ctx, "k"), order(1))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemgrpc"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
@@ -54,7 +55,7 @@ func TestWhatAStatusMeansIsTheTableOfTheDocs(t *testing.T) {
 			if state == unknown && mode == idem.Transactional {
 				state, reason = retryable, idemgrpc.ReasonNotExecuted
 			}
-			s.mustBeStored(t, key, state)
+			s.MustBeStored(t, key, state)
 			wantRefusal(t, a.err, code, reason, true)
 			if again := s.call(t, key, order(1)); state == unknown {
 				wantRefusal(t, again.err, codes.FailedPrecondition, idemgrpc.ReasonOutcomeUnknown, true)
@@ -87,7 +88,7 @@ func TestAHandlersOwnDeclarationCounts(t *testing.T) {
 	} {
 		s.handle = failing(c.err)
 		a := s.call(t, fmt.Sprint(i), order(1))
-		s.mustBeStored(t, fmt.Sprint(i), c.state)
+		s.MustBeStored(t, fmt.Sprint(i), c.state)
 		wantRefusal(t, a.err, status.Code(a.err), c.reason, true)
 		if text := status.Convert(a.err).Message(); i < 2 && text != "bank away" {
 			t.Errorf("the message is %q", text)
@@ -122,14 +123,14 @@ func TestTheTableOfStatusesCanBeReplaced(t *testing.T) {
 	} {
 		s.handle = failing(want.err)
 		_ = s.call(t, key, order(1))
-		s.mustBeStored(t, key, want.state)
+		s.MustBeStored(t, key, want.state)
 	}
 }
 
 // A panic goes on through the guard; recovery may stand on either side of it.
 func TestAPanicIsRecordedAsUnknownAndGoesOn(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
-	guard, err := idemgrpc.UnaryServerInterceptor(s.client, guarding(idemgrpc.Guard{}))
+	guard, err := idemgrpc.UnaryServerInterceptor(s.Client, guarding(idemgrpc.Guard{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestAPanicIsRecordedAsUnknownAndGoesOn(t *testing.T) {
 	info := &grpc.UnaryServerInfo{FullMethod: unary}
 	panics := func(context.Context, any) (any, error) { panic("in the middle") }
 	for _, where := range []string{"outside", "inside"} {
-		ctx := metadata.NewIncomingContext(bounded(t), metadata.Pairs(idemgrpc.KeyHeader, where))
+		ctx := metadata.NewIncomingContext(guardtest.Bounded(t), metadata.Pairs(idemgrpc.KeyHeader, where))
 		var err error
 		if where == "outside" {
 			_, err = recovering(ctx, nil, info, func() (any, error) { return guard(ctx, order(1), info, panics) })
@@ -156,14 +157,14 @@ func TestAPanicIsRecordedAsUnknownAndGoesOn(t *testing.T) {
 		if st := status.Convert(err); st.Code() != codes.Internal || st.Message() != "recovered: in the middle" {
 			t.Errorf("recovery %s: answered %v", where, err)
 		}
-		s.mustBeStored(t, where, unknown)
+		s.MustBeStored(t, where, unknown)
 		wantRefusal(t, s.call(t, where, order(1)).err, codes.FailedPrecondition, idemgrpc.ReasonOutcomeUnknown, true)
 	}
 }
 
 func TestAnAnswerThatCannotBeRecordedIsGivenToItsCallerAndToldOf(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{FinishTimeout: time.Millisecond})
-	s.daemon.Fault(func(m proto.Message) error {
+	s.Daemon.Fault(func(m proto.Message) error {
 		if _, asking := m.(*idemdv1.ReserveRequest); !asking {
 			return status.Error(codes.PermissionDenied, "no")
 		}
@@ -178,11 +179,11 @@ func TestAnAnswerThatCannotBeRecordedIsGivenToItsCallerAndToldOf(t *testing.T) {
 		if key == "refused" {
 			wantRefusal(t, a.err, codes.NotFound, idemgrpc.ReasonNotRecorded, true)
 		}
-		if got := s.events.take(); len(got) != 1 || got[0].Ending != idemgrpc.Unrecorded || got[0].Err == nil {
+		if got := s.Events.Take(); len(got) != 1 || got[0].Ending != idemgrpc.Unrecorded || got[0].Err == nil {
 			t.Errorf("observed %+v", got)
 		}
 		// The key is not free: nobody runs it again.
-		s.mustBeStored(t, key, idemdv1.State_STATE_PROCESSING)
+		s.MustBeStored(t, key, idemdv1.State_STATE_PROCESSING)
 	}
 }
 
@@ -195,7 +196,7 @@ func TestAResponseThatIsNotKeptIsAnsweredAsDone(t *testing.T) {
 		"too-large": {&testpb.SimpleResponse{Payload: &testpb.Payload{Body: make([]byte, idem.MaxBodyBytes)}}, codes.OK},
 		"no-utf-8":  {&testpb.SimpleResponse{Username: "\xff"}, codes.Internal}, // gRPC can't send it either
 	} {
-		s.ran.Store(0)
+		s.Ran.Store(0)
 		s.handle = func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) { return c.response, nil }
 		if a := s.call(t, key, order(1)); status.Code(a.err) != c.first {
 			t.Errorf("%s: answered %v", key, a.err)
@@ -205,8 +206,8 @@ func TestAResponseThatIsNotKeptIsAnsweredAsDone(t *testing.T) {
 		if !again.replayed() {
 			t.Errorf("%s: it is not marked as a replay", key)
 		}
-		s.mustHaveRun(t, 1)
-		s.mustBeStored(t, key, succeeded)
+		s.MustHaveRun(t, 1)
+		s.MustBeStored(t, key, succeeded)
 	}
 }
 
@@ -252,8 +253,8 @@ func TestAnOperatorsVerdictIsAnsweredWithWhatItHas(t *testing.T) {
 		key := fmt.Sprint(i)
 		s.handle = failing(status.Error(codes.Internal, "?"))
 		_ = s.call(t, key, order(1))
-		_, err := s.client.Resolve(bounded(t), &idemdv1.ResolveRequest{
-			Tenant: "acme", Key: key, ExpectedVersion: s.daemon.Record("acme", "", key).GetVersion(), Verdict: c.verdict, Result: c.result, Reason: "seen",
+		_, err := s.Client.Resolve(guardtest.Bounded(t), &idemdv1.ResolveRequest{
+			Tenant: "acme", Key: key, ExpectedVersion: s.Daemon.Record("acme", "", key).GetVersion(), Verdict: c.verdict, Result: c.result, Reason: "seen",
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -276,18 +277,18 @@ func TestAReconcilerSettlesWhatNobodyKnows(t *testing.T) {
 	if a := s.call(t, "k", order(1)); a.err != nil || !proto.Equal(a.response, receipt()) || !a.replayed() {
 		t.Errorf("answered %v, %v", a.response, a.err)
 	}
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 }
 
 // Interceptors further out find the handler's own error in that of the guard.
 func TestAHandlersErrorIsStillThereForOtherInterceptors(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
-	guard, err := idemgrpc.UnaryServerInterceptor(s.client, guarding(idemgrpc.Guard{}))
+	guard, err := idemgrpc.UnaryServerInterceptor(s.Client, guarding(idemgrpc.Guard{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	errCard := errors.New("no card")
-	ctx := metadata.NewIncomingContext(bounded(t), metadata.Pairs(idemgrpc.KeyHeader, "k"))
+	ctx := metadata.NewIncomingContext(guardtest.Bounded(t), metadata.Pairs(idemgrpc.KeyHeader, "k"))
 	_, err = guard(ctx, order(1), &grpc.UnaryServerInfo{FullMethod: unary}, func(context.Context, any) (any, error) { return nil, errCard })
 	if !errors.Is(err, errCard) || status.Code(err) != codes.Unknown {
 		t.Errorf("answered %v", err)
@@ -305,7 +306,7 @@ func TestADecisionIDIsStoredAndToldWhereTheAnswerWasNotKept(t *testing.T) {
 		if a := s.call(t, "k", order(1)); a.err != nil {
 			t.Fatal(a.err)
 		}
-		found, err := s.client.Lookup(t.Context(), &idemdv1.LookupRequest{Tenant: "acme", Key: "k"})
+		found, err := s.Client.Lookup(t.Context(), &idemdv1.LookupRequest{Tenant: "acme", Key: "k"})
 		if err != nil || found.GetReservation().GetResult().GetDecisionId() != "ch_1" {
 			t.Errorf("Lookup shows %v, %v", found.GetReservation().GetResult().GetDecisionId(), err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/idemd/idemd/clients/go/fingerprint"
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemgrpc"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
@@ -34,7 +35,7 @@ func TestAnAnswerIsReplayedAsItWas(t *testing.T) {
 		return &testpb.SimpleResponse{Username: "receipt", Payload: &testpb.Payload{Body: []byte{0, 1, 2}}}, err
 	}
 	first, again := s.call(t, "k", order(1)), s.call(t, "k", order(1))
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 	if first.err != nil || again.err != nil || !proto.Equal(first.response, again.response) {
 		t.Fatalf("answered %v, %v, then %v, %v", first.response, first.err, again.response, again.err)
 	}
@@ -70,14 +71,14 @@ func TestARefusalIsReplayedWithItsDetails(t *testing.T) {
 		return nil, errors.Join(err, st.Err())
 	}
 	first, again := s.call(t, "k", order(1)), s.call(t, "k", order(1))
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 	if !proto.Equal(status.Convert(first.err).Proto(), status.Convert(again.err).Proto()) || len(status.Convert(again.err).Details()) != 1 {
 		t.Errorf("answered %v, then %v", first.err, again.err)
 	}
 	if first.replayed() || !again.replayed() || again.header.Get(idemgrpc.ExpiresHeader) == nil || first.header.Get(idemgrpc.ExpiresHeader) == nil {
 		t.Errorf("headers %v, then %v", first.header, again.header)
 	}
-	s.mustBeStored(t, "k", idemdv1.State_STATE_FAILED_FINAL)
+	s.MustBeStored(t, "k", idemdv1.State_STATE_FAILED_FINAL)
 }
 
 // Whatever the handler does to its request, what was asked is what counts.
@@ -92,7 +93,7 @@ func TestWhatAHandlerChangesInItsRequestIsNotWhatIsRecorded(t *testing.T) {
 			t.Fatal(a.err)
 		}
 	}
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 	wantRefusal(t, s.call(t, "k", order(2)).err, codes.FailedPrecondition, idemgrpc.ReasonFingerprintMismatch, false)
 }
 
@@ -103,9 +104,9 @@ func TestOneKeyOnTwoMethodsIsRefused(t *testing.T) {
 	if a := s.call(t, "k", &testpb.SimpleRequest{}); a.err != nil {
 		t.Fatal(a.err)
 	}
-	_, err := s.api.EmptyCall(keyed(bounded(t), "k"), &testpb.Empty{})
+	_, err := s.api.EmptyCall(keyed(guardtest.Bounded(t), "k"), &testpb.Empty{})
 	wantRefusal(t, err, codes.FailedPrecondition, idemgrpc.ReasonFingerprintMismatch, false)
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 }
 
 // The name of the operation is the method's, or the one that the configuration gives it:
@@ -119,7 +120,7 @@ func TestAnOperationKeepsItsName(t *testing.T) {
 		if a := s.call(t, "k", order(1)); a.err != nil {
 			t.Fatal(a.err)
 		}
-		digests = append(digests, string(s.daemon.Record("acme", "", "k").GetFingerprint().GetDigest()))
+		digests = append(digests, string(s.Daemon.Record("acme", "", "k").GetFingerprint().GetDigest()))
 	}
 	if digests[0] != digests[1] || digests[0] == digests[2] {
 		t.Error("the operation's name is not the method's, or counts for nothing")
@@ -130,21 +131,21 @@ func TestOneConfigurationBuildsManyInterceptorsAndIsReadOnce(t *testing.T) {
 	c := guarding(idemgrpc.Guard{})
 	c.Headers = []string{"Location"}
 	s := open(t, c, idem.Options{})
-	second, err := idemgrpc.UnaryServerInterceptor(s.client, c)
-	if err != nil || s.daemon.Calls() != 0 || c.Headers[0] != "Location" {
+	second, err := idemgrpc.UnaryServerInterceptor(s.Client, c)
+	if err != nil || s.Daemon.Calls() != 0 || c.Headers[0] != "Location" {
 		t.Fatalf("building called the daemon or changed its configuration: %v", err)
 	}
 	delete(c.Methods, unary)
 	if a := s.call(t, "k", order(1)); a.err != nil {
 		t.Fatal(a.err)
 	}
-	ctx := metadata.NewIncomingContext(bounded(t), metadata.Pairs(idemgrpc.KeyHeader, "k"))
+	ctx := metadata.NewIncomingContext(guardtest.Bounded(t), metadata.Pairs(idemgrpc.KeyHeader, "k"))
 	response, err := second(ctx, order(1), &grpc.UnaryServerInfo{FullMethod: unary}, func(context.Context, any) (any, error) {
 		t.Error("the handler ran")
 		return nil, nil
 	})
-	if err != nil || !proto.Equal(response.(proto.Message), receipt()) || s.daemon.Records() != 1 {
-		t.Errorf("answered %v, %v; %d records", response, err, s.daemon.Records())
+	if err != nil || !proto.Equal(response.(proto.Message), receipt()) || s.Daemon.Records() != 1 {
+		t.Errorf("answered %v, %v; %d records", response, err, s.Daemon.Records())
 	}
 }
 
@@ -164,7 +165,7 @@ func TestOneInterceptorServesManyGoroutines(t *testing.T) {
 		})
 	}
 	all.Wait()
-	s.mustHaveRun(t, 32)
+	s.MustHaveRun(t, 32)
 }
 
 func TestARequestThatIsRefusedByValidateTakesNoKey(t *testing.T) {
@@ -174,8 +175,8 @@ func TestARequestThatIsRefusedByValidateTakesNoKey(t *testing.T) {
 		}
 		return nil
 	}}), idem.Options{})
-	if a := s.call(t, "k", order(-1)); status.Code(a.err) != codes.InvalidArgument || s.daemon.Calls() != 0 {
-		t.Fatalf("answered %v, with %d calls of the daemon", a.err, s.daemon.Calls())
+	if a := s.call(t, "k", order(-1)); status.Code(a.err) != codes.InvalidArgument || s.Daemon.Calls() != 0 {
+		t.Fatalf("answered %v, with %d calls of the daemon", a.err, s.Daemon.Calls())
 	}
 	if a := s.call(t, "k", order(1)); a.err != nil || a.replayed() {
 		t.Errorf("the corrected request is answered %v", a.err)
@@ -196,7 +197,7 @@ func TestTenantsAndSubjectsShareNoAnswer(t *testing.T) {
 	c.Tenant, c.Subject = from("tenant"), from("user")
 	s := open(t, c, idem.Options{})
 	as := func(tenant, user string) context.Context {
-		return metadata.AppendToOutgoingContext(keyed(bounded(t), "k"), "tenant", tenant, "user", user)
+		return metadata.AppendToOutgoingContext(keyed(guardtest.Bounded(t), "k"), "tenant", tenant, "user", user)
 	}
 	for _, tenant := range []string{"acme", "globex"} {
 		if a := s.callIn(as(tenant, "ann"), order(1)); a.err != nil || a.replayed() {
@@ -207,10 +208,10 @@ func TestTenantsAndSubjectsShareNoAnswer(t *testing.T) {
 	if a := s.callIn(as("acme", "ann"), order(1)); !a.replayed() {
 		t.Errorf("answered %v", a.err)
 	}
-	if a := s.callIn(keyed(bounded(t), "k2"), order(1)); status.Code(a.err) != codes.Unauthenticated {
+	if a := s.callIn(keyed(guardtest.Bounded(t), "k2"), order(1)); status.Code(a.err) != codes.Unauthenticated {
 		t.Errorf("a stranger is answered %v", a.err)
 	}
-	s.mustHaveRun(t, 2)
+	s.MustHaveRun(t, 2)
 }
 
 func TestOnlyWhatCountsIsCompared(t *testing.T) {
@@ -242,10 +243,10 @@ func TestAHandlerHasItsGrant(t *testing.T) {
 	if a.err != nil || a.response.GetUsername() != want || a.response.GetHostname() != "tariff-7" || a.response.GetOauthScope() != "k" {
 		t.Errorf("answered %v, %v", a.response, a.err)
 	}
-	if is := s.daemon.Record("acme", "", "k"); string(is.GetCheckpoint()) != "half" {
+	if is := s.Daemon.Record("acme", "", "k"); string(is.GetCheckpoint()) != "half" {
 		t.Errorf("stored is %v", is)
 	}
-	if a := s.callIn(bounded(t), order(1)); a.err != nil || a.response.GetUsername() != "" {
+	if a := s.callIn(guardtest.Bounded(t), order(1)); a.err != nil || a.response.GetUsername() != "" {
 		t.Errorf("without a guard: %v, %v", a.response, a.err)
 	}
 }
@@ -257,12 +258,12 @@ func TestAGuardedStreamIsRefusedAndOthersPass(t *testing.T) {
 			c.Methods[streams] = idemgrpc.Guard{}
 		}
 		s := open(t, c, idem.Options{})
-		stream, err := s.api.StreamingOutputCall(keyed(bounded(t), "k"), &testpb.StreamingOutputCallRequest{})
+		stream, err := s.api.StreamingOutputCall(keyed(guardtest.Bounded(t), "k"), &testpb.StreamingOutputCallRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = stream.Recv()
-		if status.Code(err) != want || guarded && (!strings.Contains(err.Error(), "unary calls only") || s.ran.Load() != 0) {
+		if status.Code(err) != want || guarded && (!strings.Contains(err.Error(), "unary calls only") || s.Ran.Load() != 0) {
 			t.Errorf("guarded %v: answered %v", guarded, err)
 		}
 	}

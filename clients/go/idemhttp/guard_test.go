@@ -25,7 +25,7 @@ func TestARequestRunsOnceAndItsAnswerIsReplayed(t *testing.T) {
 	first, again := s.post(t, "k"), s.post(t, "k")
 	wantAnswer(t, first, 201, receiptOfOne, false)
 	wantAnswer(t, again, 201, receiptOfOne, true)
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 	for _, a := range []*answer{first, again} {
 		if a.header.Get("Content-Type") != "application/json" || a.header.Get("Location") != "/orders/1" || a.reason() != "" {
 			t.Errorf("headers: %v", a.header)
@@ -47,13 +47,13 @@ func TestARequestRunsOnceAndItsAnswerIsReplayed(t *testing.T) {
 func TestAKeyInQuotesIsTheBareOneAndOthersAreOthers(t *testing.T) {
 	s := open(t, idemhttp.Config{}, idem.Options{})
 	for i, same := range [][]string{{"k-1", `"k-1"`}, {`a\b`, `"a\\b"`}, {"K-1"}, {"k-1;a=1"}} {
-		s.ran.Store(0)
+		s.Ran.Store(0)
 		for j, key := range same {
 			wantAnswer(t, s.post(t, key), 201, receiptOfOne, j > 0)
 		}
-		s.mustHaveRun(t, 1)
-		if s.daemon.Records() != i+1 {
-			t.Errorf("%q: %d records", same, s.daemon.Records())
+		s.MustHaveRun(t, 1)
+		if s.Daemon.Records() != i+1 {
+			t.Errorf("%q: %d records", same, s.Daemon.Records())
 		}
 	}
 }
@@ -79,8 +79,8 @@ func TestASuspiciousKeyIsRefusedAndTakesNothing(t *testing.T) {
 				t.Errorf("the answer quotes the key: %s", a.body)
 			}
 		}
-		s.mustHaveRun(t, 0)
-		if s.daemon.Calls() != 0 {
+		s.MustHaveRun(t, 0)
+		if s.Daemon.Calls() != 0 {
 			t.Error("something was reserved")
 		}
 	}
@@ -97,8 +97,8 @@ func TestWithoutAKeyANeedDecides(t *testing.T) {
 			}
 			wantAnswer(t, a, 201, receiptOfOne, false)
 		}
-		s.mustHaveRun(t, ran)
-		if s.daemon.Calls() != 0 {
+		s.MustHaveRun(t, ran)
+		if s.Daemon.Calls() != 0 {
 			t.Error("something was reserved")
 		}
 		switch need {
@@ -119,7 +119,7 @@ func TestOnlyTheMethodsOnTheListAreGuarded(t *testing.T) {
 	} {
 		s := open(t, idemhttp.Config{Methods: c.listed}, idem.Options{})
 		for _, method := range []string{"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"} {
-			s.ran.Store(0)
+			s.Ran.Store(0)
 			for range 2 {
 				if a := s.send(t, s.request(t, method, "/orders", `{"n":1}`, method)); a.status != 201 {
 					t.Errorf("%s: answered %d", method, a.status)
@@ -131,7 +131,7 @@ func TestOnlyTheMethodsOnTheListAreGuarded(t *testing.T) {
 					want = 1
 				}
 			}
-			s.mustHaveRun(t, want)
+			s.MustHaveRun(t, want)
 		}
 	}
 }
@@ -161,8 +161,8 @@ func TestABodyOverTheLimitIsRefusedBeforeAnythingIsHashed(t *testing.T) {
 			}
 		}
 	}
-	if s.daemon.Records() != 0 || whole.daemon.Records() != 1 {
-		t.Errorf("%d and %d records", s.daemon.Records(), whole.daemon.Records())
+	if s.Daemon.Records() != 0 || whole.Daemon.Records() != 1 {
+		t.Errorf("%d and %d records", s.Daemon.Records(), whole.Daemon.Records())
 	}
 }
 
@@ -184,7 +184,7 @@ func TestTheSameKeyForAnotherRequestIsRefused(t *testing.T) {
 				t.Errorf("%s: answered %d %s", same, a.status, a.body)
 			}
 		}
-		s.mustHaveRun(t, 1)
+		s.MustHaveRun(t, 1)
 	}
 }
 
@@ -230,8 +230,8 @@ func TestWhatAHandlerDoesToItsRequestChangesNothing(t *testing.T) {
 	for i := range 2 {
 		wantAnswer(t, s.post(t, "k"), 201, receiptOfOne, i > 0)
 	}
-	if s.daemon.Records() != 1 {
-		t.Errorf("%d records", s.daemon.Records())
+	if s.Daemon.Records() != 1 {
+		t.Errorf("%d records", s.Daemon.Records())
 	}
 }
 
@@ -254,7 +254,7 @@ func TestARequestThatIsRefusedByValidateTakesNoKey(t *testing.T) {
 		t.Errorf("it does not say why: %s", a.body)
 	}
 	wantRefusal(t, s.send(t, s.request(t, "POST", "/orders", `{"n":-2}`, "k")), 422, "", true)
-	if s.daemon.Calls() != 0 {
+	if s.Daemon.Calls() != 0 {
 		t.Error("something was reserved")
 	}
 	wantAnswer(t, s.post(t, "k"), 201, receiptOfOne, false)
@@ -284,7 +284,7 @@ func TestTenantsAndSubjectsShareNoAnswer(t *testing.T) {
 	wantRefusal(t, as("acme", "bob", "k"), 409, idemhttp.ReasonFingerprintMismatch, false)
 	wantAnswer(t, as("acme", "ann", "k"), 201, receiptOfOne, true)
 	wantRefusal(t, s.post(t, "k2"), 401, "", true)
-	s.mustHaveRun(t, 5)
+	s.MustHaveRun(t, 5)
 }
 
 func TestAHandlerHasItsGrant(t *testing.T) {
@@ -302,7 +302,7 @@ func TestAHandlerHasItsGrant(t *testing.T) {
 	}
 	want := fmt.Sprintln(idem.DeriveKey("acme", "default", "k", "charge"), "tariff-7", "k", 1)
 	wantAnswer(t, s.post(t, "k"), 200, want, false)
-	if is := s.daemon.Record("acme", "", "k"); string(is.GetCheckpoint()) != "half" {
+	if is := s.Daemon.Record("acme", "", "k"); string(is.GetCheckpoint()) != "half" {
 		t.Errorf("stored is %v", is)
 	}
 	wantAnswer(t, s.send(t, s.request(t, "POST", "/orders", "")), 200, "", false)
@@ -321,7 +321,7 @@ func TestOneGuardServesManyGoroutinesAndHandlers(t *testing.T) {
 		})
 	}
 	all.Wait()
-	s.mustHaveRun(t, 32)
+	s.MustHaveRun(t, 32)
 }
 
 func TestWhatIsWrongWithAConfigurationIsToldAtOnce(t *testing.T) {
@@ -364,15 +364,15 @@ func TestTwoGuardsOfOneConfigurationGuardTheSame(t *testing.T) {
 	s := newShop(t, idemhttp.Config{Headers: []string{"location", "etag"}}, idem.Options{})
 	config := idemhttp.Config{Headers: []string{"location", "etag"}}
 	for i := range 2 {
-		other, err := idemhttp.New(s.client, config)
+		other, err := idemhttp.New(s.Client, config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.daemon.Records() != i || config.Headers[0] != "location" {
+		if s.Daemon.Records() != i || config.Headers[0] != "location" {
 			t.Error("building has done something")
 		}
 		s.serve(t, other.Middleware(s))
 		wantAnswer(t, s.post(t, "k"), 201, receiptOfOne, i > 0)
 	}
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 }

@@ -1,20 +1,16 @@
 package idemhttp_test
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemhttp"
-	"github.com/idemd/idemd/clients/go/internal/fakedaemon"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
@@ -28,20 +24,18 @@ const (
 
 // shop is a server whose handler a test writes. It is a real one.
 type shop struct {
+	guardtest.Room[idemhttp.Event]
+
 	// handle is what the handler does; nil = it answers 201 with a receipt.
 	handle http.HandlerFunc
-	ran    atomic.Int32
 
-	daemon *fakedaemon.Daemon
-	client *idem.Client
 	guard  *idemhttp.Guard
 	server *httptest.Server
-	events events
 }
 
 // ServeHTTP is the handler.
 func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.ran.Add(1)
+	s.Ran.Add(1)
 	if s.handle == nil {
 		receipt(w, r)
 		return
@@ -80,20 +74,12 @@ func open(t testing.TB, c idemhttp.Config, o idem.Options) *shop {
 
 func newShop(t testing.TB, c idemhttp.Config, o idem.Options) *shop {
 	t.Helper()
-	s := &shop{daemon: fakedaemon.New()}
-	if o.Tenant == "" {
-		o.Tenant = "acme"
-	}
-	s.client = idem.New(s.daemon, o)
-	t.Cleanup(func() { // what is still being told is cut off
-		over, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = s.client.Close(over)
-	})
+	s := &shop{}
+	s.Open(t, o)
 	if c.Observe == nil {
-		c.Observe = s.events.observe
+		c.Observe = func(_ *http.Request, e idemhttp.Event) { s.Events.Add(e) }
 	}
-	guard, err := idemhttp.New(s.client, c)
+	guard, err := idemhttp.New(s.Client, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +118,7 @@ func (s *shop) post(t testing.TB, key string) *answer {
 // request is one, with as many keys as are given.
 func (s *shop) request(t testing.TB, method, path, body string, keys ...string) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(bounded(t), method, s.server.URL+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(guardtest.Bounded(t), method, s.server.URL+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,27 +138,6 @@ func (s *shop) send(t testing.TB, r *http.Request) *answer {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	return &answer{response.StatusCode, response.Header, response.Trailer, string(body), err}
-}
-
-func bounded(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func (s *shop) mustHaveRun(t testing.TB, want int32) {
-	t.Helper()
-	if n := s.ran.Load(); n != want {
-		t.Errorf("the handler ran %d times, want %d", n, want)
-	}
-}
-
-func (s *shop) mustBeStored(t testing.TB, key string, want idemdv1.State) {
-	t.Helper()
-	if is := s.daemon.Record("acme", "", key); is.GetState() != want {
-		t.Errorf("stored is %v, want %v", is, want)
-	}
 }
 
 // wantRefusal checks all that a guard's own answer says.
@@ -204,31 +169,10 @@ func wantAnswer(t testing.TB, a *answer, status int, body string, replayed bool)
 	}
 }
 
-// events are what Observe was told.
-type events struct {
-	mu  sync.Mutex
-	all []idemhttp.Event
-}
-
-func (e *events) observe(_ *http.Request, event idemhttp.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.all = append(e.all, event)
-}
-
-// take returns what was told since the last time.
-func (e *events) take() []idemhttp.Event {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := e.all
-	e.all = nil
-	return all
-}
-
 // wantEndings checks what Observe was told since the last time.
 func (s *shop) wantEndings(t testing.TB, want ...idemhttp.Ending) {
 	t.Helper()
-	got := s.events.take()
+	got := s.Events.Take()
 	same := len(got) == len(want)
 	for i := range want {
 		same = same && got[i].Ending == want[i]

@@ -18,7 +18,7 @@ import (
 func TestWhatAHandlerWithinAnotherDeclaresIsNotSaidOfTheOuterOne(t *testing.T) {
 	for _, declare := range []func(*http.Request){idemhttp.Final, idemhttp.NotExecuted, idemhttp.Succeeded} {
 		s := open(t, idemhttp.Config{}, idem.Options{})
-		inner, err := idemhttp.New(s.client, idemhttp.Config{Namespace: "inner"})
+		inner, err := idemhttp.New(s.Client, idemhttp.Config{Namespace: "inner"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,8 +35,8 @@ func TestWhatAHandlerWithinAnotherDeclaresIsNotSaidOfTheOuterOne(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 		_ = s.post(t, "k")
-		s.mustBeStored(t, "k", unknown)
-		if is := s.daemon.Record("acme", "inner", "k"); is == nil || is.GetState() == unknown {
+		s.MustBeStored(t, "k", unknown)
+		if is := s.Daemon.Record("acme", "inner", "k"); is == nil || is.GetState() == unknown {
 			t.Errorf("the inner one is stored as %v", is)
 		}
 	}
@@ -45,7 +45,7 @@ func TestWhatAHandlerWithinAnotherDeclaresIsNotSaidOfTheOuterOne(t *testing.T) {
 // So it is with one that runs unguarded: it has no grant, and nothing to declare.
 func TestAHandlerThatRunsUnguardedWithinAnotherSeesNoGrant(t *testing.T) {
 	s := open(t, idemhttp.Config{}, idem.Options{})
-	optional, err := idemhttp.New(s.client, idemhttp.Config{Need: idemhttp.Optional})
+	optional, err := idemhttp.New(s.Client, idemhttp.Config{Need: idemhttp.Optional})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestAHandlerThatRunsUnguardedWithinAnotherSeesNoGrant(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 	}
 	_ = s.post(t, "k")
-	s.mustBeStored(t, "k", unknown)
+	s.MustBeStored(t, "k", unknown)
 }
 
 // passOn answers as another server did, headers and all.
@@ -92,7 +92,7 @@ func TestWhatAnotherGuardSaidOfItsKeyIsNotSaidOfThisOne(t *testing.T) {
 	if a.status != http.StatusConflict || a.reason() != idemhttp.ReasonOutcomeUnknown || len(a.header[idemhttp.ReasonHeader]) != 1 {
 		t.Errorf("answered %d %v", a.status, a.header)
 	}
-	s.mustBeStored(t, "k", unknown)
+	s.MustBeStored(t, "k", unknown)
 	// A replay passed on is this request's first answer.
 	_ = other.post(t, "done")
 	s.handle = passOn(t, other, "done")
@@ -102,7 +102,7 @@ func TestWhatAnotherGuardSaidOfItsKeyIsNotSaidOfThisOne(t *testing.T) {
 			t.Errorf("%d: answered %d %v", i, a.status, a.header)
 		}
 	}
-	s.mustBeStored(t, "k2", succeeded)
+	s.MustBeStored(t, "k2", succeeded)
 }
 
 func TestADecisionIDIsStoredAndToldWhereTheAnswerWasNotKept(t *testing.T) {
@@ -114,7 +114,7 @@ func TestADecisionIDIsStoredAndToldWhereTheAnswerWasNotKept(t *testing.T) {
 			_, _ = io.WriteString(w, strings.Repeat("x", size))
 		}
 		wantAnswer(t, s.post(t, "k"), 200, strings.Repeat("x", size), false)
-		found, err := s.client.Lookup(t.Context(), &idemdv1.LookupRequest{Tenant: "acme", Key: "k"})
+		found, err := s.Client.Lookup(t.Context(), &idemdv1.LookupRequest{Tenant: "acme", Key: "k"})
 		if err != nil || found.GetReservation().GetResult().GetDecisionId() != "ch_1" {
 			t.Errorf("Lookup shows %q, %v", found.GetReservation().GetResult().GetDecisionId(), err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemhttp"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
@@ -46,7 +47,7 @@ func TestWhatAStatusMeansIsTheTableOfTheDocs(t *testing.T) {
 			case code < 500:
 				state, reason = final, ""
 			}
-			s.mustBeStored(t, key, state)
+			s.MustBeStored(t, key, state)
 			if a.reason() != reason || (a.header.Get(idemhttp.ExpiresHeader) == "") != (reason != "") {
 				t.Errorf("%d: headers %v, want the reason %q", code, a.header, reason)
 			}
@@ -83,7 +84,7 @@ func TestAHandlersOwnDeclarationCounts(t *testing.T) {
 				if a := s.post(t, key); a.status != code || a.reason() != c.reason {
 					t.Errorf("%s: answered %d %v", key, a.status, a.header)
 				}
-				s.mustBeStored(t, key, c.state)
+				s.MustBeStored(t, key, c.state)
 			}
 		}
 	}
@@ -110,13 +111,13 @@ func TestTheTableOfStatusesCanBeReplaced(t *testing.T) {
 	for code, want := range map[int]idemdv1.State{503: retryable, 500: final, 200: unknown, 501: succeeded, 422: unknown, 404: final} {
 		s.handle = answering(code, "")
 		_ = s.post(t, fmt.Sprint(code))
-		s.mustBeStored(t, fmt.Sprint(code), want)
+		s.MustBeStored(t, fmt.Sprint(code), want)
 	}
 }
 
 func TestAnAnswerThatCannotBeRecordedIsGivenToItsCallerAndToldOf(t *testing.T) {
 	s := open(t, idemhttp.Config{}, idem.Options{FinishTimeout: time.Millisecond})
-	s.daemon.Fault(func(m proto.Message) error {
+	s.Daemon.Fault(func(m proto.Message) error {
 		if _, reserving := m.(*idemdv1.ReserveRequest); !reserving {
 			return status.Error(codes.PermissionDenied, "no")
 		}
@@ -130,10 +131,10 @@ func TestAnAnswerThatCannotBeRecordedIsGivenToItsCallerAndToldOf(t *testing.T) {
 		if a.reason() != reason || a.header.Get(idemhttp.ExpiresHeader) != "" {
 			t.Errorf("%d: headers %v", code, a.header)
 		}
-		if got := s.events.take(); len(got) != 1 || got[0].Ending != idemhttp.Unrecorded || got[0].Err == nil || got[0].Reason != reason {
+		if got := s.Events.Take(); len(got) != 1 || got[0].Ending != idemhttp.Unrecorded || got[0].Err == nil || got[0].Reason != reason {
 			t.Errorf("observed %+v", got)
 		}
-		s.mustBeStored(t, key, processing) // nobody runs it again
+		s.MustBeStored(t, key, processing) // nobody runs it again
 	}
 }
 
@@ -157,8 +158,8 @@ func TestAnOperatorsVerdictIsAnsweredWithWhatItHas(t *testing.T) {
 		key := fmt.Sprint(i)
 		s.handle = answering(500, "?")
 		_ = s.post(t, key)
-		_, err := s.client.Resolve(bounded(t), &idemdv1.ResolveRequest{
-			Tenant: "acme", Key: key, ExpectedVersion: s.daemon.Record("acme", "", key).GetVersion(), Verdict: c.verdict, Result: c.result, Reason: "seen",
+		_, err := s.Client.Resolve(guardtest.Bounded(t), &idemdv1.ResolveRequest{
+			Tenant: "acme", Key: key, ExpectedVersion: s.Daemon.Record("acme", "", key).GetVersion(), Verdict: c.verdict, Result: c.result, Reason: "seen",
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -189,5 +190,5 @@ func TestAReconcilerSettlesWhatNobodyKnows(t *testing.T) {
 	if a.header.Get("Location") != "/orders/1" {
 		t.Errorf("headers %v", a.header)
 	}
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 }

@@ -59,16 +59,16 @@ func TestWhatIsUnderWayAndWhatIsMisusedAreToldApart(t *testing.T) {
 		}
 		wantRefusal(t, s.send(t, s.request(t, "POST", "/orders", `{"n":2}`, "k")), c.bad, idemhttp.ReasonFingerprintMismatch, false)
 		end()
-		s.mustHaveRun(t, 1)
+		s.MustHaveRun(t, 1)
 	}
 }
 
 func TestARequestThatWaitsGetsTheAnswer(t *testing.T) {
 	s := open(t, idemhttp.Config{StatusPath: "/idempotency/"}, idem.Options{})
 	end := running(t, s, "k")
-	calls, second := s.daemon.Calls(), make(chan *answer)
+	calls, second := s.Daemon.Calls(), make(chan *answer)
 	go func() { second <- s.send(t, s.request(t, "POST", "/orders", `{"n":1}`, "k")) }()
-	until(t, func() bool { return s.daemon.Calls() > calls })
+	until(t, func() bool { return s.Daemon.Calls() > calls })
 	end()
 	wantAnswer(t, <-second, 201, receiptOfOne, true)
 }
@@ -97,7 +97,7 @@ func TestAStatusResourceTellsHowItStands(t *testing.T) {
 	if a := s.send(t, s.request(t, "DELETE", at, "")); a.status != 405 || a.header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("DELETE: answered %d %v", a.status, a.header)
 	}
-	ran := s.ran.Load()
+	ran := s.Ran.Load()
 	for code, reason := range map[int]idemhttp.Reason{429: idemhttp.ReasonNotExecuted, 500: idemhttp.ReasonOutcomeUnknown} {
 		key := fmt.Sprint(code)
 		at := "/idempotency/" + encoded(key)
@@ -111,10 +111,10 @@ func TestAStatusResourceTellsHowItStands(t *testing.T) {
 	for _, path := range []string{"", encoded("never"), "!", encoded(key), encoded("k") + "x"} {
 		wantRefusal(t, s.send(t, s.request(t, "GET", "/idempotency/"+path, "")), 404, idemhttp.ReasonNoSuchRequest, true)
 	}
-	if s.ran.Load() != ran+3 {
+	if s.Ran.Load() != ran+3 {
 		t.Error("a status resource has executed something")
 	}
-	s.daemon.Fault(fakedaemon.Away)
+	s.Daemon.Fault(fakedaemon.Away)
 	wantRefusal(t, s.send(t, s.request(t, "GET", at, "")), 503, idemhttp.ReasonGuardUnavailable, true)
 }
 
@@ -156,36 +156,36 @@ func TestAStatusResourceIsForItsTenantAndSubjectOnly(t *testing.T) {
 
 func TestWhileTheDaemonIsAwayAGuardedHandlerIsClosed(t *testing.T) {
 	s := open(t, idemhttp.Config{}, idem.Options{Patience: time.Millisecond})
-	s.daemon.Fault(fakedaemon.Away)
+	s.Daemon.Fault(fakedaemon.Away)
 	a := s.post(t, "k")
 	wantRefusal(t, a, 503, idemhttp.ReasonGuardUnavailable, true)
 	if a.header.Get("Retry-After") != "1" {
 		t.Errorf("headers %v", a.header)
 	}
-	s.mustHaveRun(t, 0)
+	s.MustHaveRun(t, 0)
 	s.wantEndings(t, idemhttp.Refused)
-	s.daemon.Fault(nil)
+	s.Daemon.Fault(nil)
 	wantAnswer(t, s.post(t, "k"), 201, receiptOfOne, false)
 }
 
 func TestAnOpenGuardRunsUnguardedOnlyWhileTheDaemonIsAwayAndTellsOfIt(t *testing.T) {
 	s := open(t, idemhttp.Config{Open: true}, idem.Options{Patience: time.Millisecond})
 	for _, fault := range []error{status.Error(codes.Unavailable, "connection refused"), status.Error(codes.DeadlineExceeded, "silence"), status.Error(codes.Unknown, "502")} {
-		s.daemon.Fault(func(proto.Message) error { return fault })
+		s.Daemon.Fault(func(proto.Message) error { return fault })
 		wantAnswer(t, s.post(t, "k"), 201, receiptOfOne, false)
-		if got := s.events.take(); len(got) != 1 || got[0].Ending != idemhttp.Unguarded || got[0].Err == nil {
+		if got := s.Events.Take(); len(got) != 1 || got[0].Ending != idemhttp.Unguarded || got[0].Err == nil {
 			t.Errorf("%v: observed %+v", fault, got)
 		}
 	}
-	s.ran.Store(0)
+	s.Ran.Store(0)
 	// A decision is one, also where it is unwelcome.
 	for _, code := range []codes.Code{codes.PermissionDenied, codes.InvalidArgument, codes.ResourceExhausted} {
-		s.daemon.Fault(func(proto.Message) error { return status.Error(code, "no") })
+		s.Daemon.Fault(func(proto.Message) error { return status.Error(code, "no") })
 		if a := s.post(t, "k"); a.status != 503 {
 			t.Errorf("%v: answered %d", code, a.status)
 		}
 	}
-	s.mustHaveRun(t, 0)
+	s.MustHaveRun(t, 0)
 }
 
 // No refusal is a 500: that would say that the server is broken.
@@ -212,15 +212,15 @@ func TestWhatTheDaemonRefusesIsAnsweredByItsKind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.daemon.Fault(func(proto.Message) error { return st.Err() })
+		s.Daemon.Fault(func(proto.Message) error { return st.Err() })
 		a := s.post(t, "k")
 		if wantRefusal(t, a, c.status, c.reason, c.keep); c.status == 503 && strings.Contains(a.body, "said to the server") {
 			t.Errorf("it tells the caller what was meant for the server: %s", a.body)
 		}
 	}
-	s.daemon.Fault(nil)
+	s.Daemon.Fault(nil)
 	wantRefusal(t, s.send(t, s.request(t, "POST", "/orders", `{"n":1,"n":2}`, "k")), 400, idemhttp.ReasonRequestRefused, false)
-	s.mustHaveRun(t, 0)
+	s.MustHaveRun(t, 0)
 }
 
 func TestARequestWithTooLittleTimeLeftIsNotStarted(t *testing.T) {
@@ -228,8 +228,8 @@ func TestARequestWithTooLittleTimeLeftIsNotStarted(t *testing.T) {
 	guarded := s.guard.Middleware(s)
 	s.serve(t, http.TimeoutHandler(guarded, time.Minute, "late"))
 	wantRefusal(t, s.post(t, "k"), 503, idemhttp.ReasonNotStarted, true)
-	s.mustHaveRun(t, 0)
-	if s.daemon.Calls() != 0 {
+	s.MustHaveRun(t, 0)
+	if s.Daemon.Calls() != 0 {
 		t.Error("something was reserved")
 	}
 }
@@ -238,7 +238,7 @@ func TestTheTimeInAKeyIsThatOfTheFirstAttempt(t *testing.T) {
 	for _, reads := range []bool{false, true} {
 		s := open(t, idemhttp.Config{KeyHasTime: reads}, idem.Options{})
 		var first time.Time
-		s.daemon.Fault(func(m proto.Message) error {
+		s.Daemon.Fault(func(m proto.Message) error {
 			if r, is := m.(*idemdv1.ReserveRequest); is {
 				first = r.GetFirstAttemptAt().AsTime()
 			}
@@ -260,7 +260,7 @@ func TestRetryAfterIsRoundedUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.daemon.Fault(func(proto.Message) error { return st.Err() })
+		s.Daemon.Fault(func(proto.Message) error { return st.Err() })
 		if a := s.post(t, "k"); a.header.Get("Retry-After") != want {
 			t.Errorf("%v: headers %v", hint, a.header)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemhttp"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 )
 
 // In several Writes, around the limit: kept whole, or not at all.
@@ -47,8 +48,8 @@ func TestAReplayIsNeverThePrefixOfAnAnswer(t *testing.T) {
 		if !again.replayed() || again.header.Get("Location") != "/orders/1" {
 			t.Errorf("%s: headers %v", key, again.header)
 		}
-		s.mustBeStored(t, key, succeeded)
-		if is := s.daemon.Record("acme", "", key); is.GetResult().GetBodyOmitted() != (over > 0) {
+		s.MustBeStored(t, key, succeeded)
+		if is := s.Daemon.Record("acme", "", key); is.GetResult().GetBodyOmitted() != (over > 0) {
 			t.Errorf("%s: stored as omitted: %v", key, is.GetResult().GetBodyOmitted())
 		}
 	}
@@ -77,7 +78,7 @@ func TestWhatIsFlushedReachesTheCallerBeforeTheHandlerEnds(t *testing.T) {
 		if _, err := io.ReadFull(response.Body, begin); err != nil || string(begin) != "first," {
 			t.Errorf("%s: %q, %v", name, begin, err)
 		}
-		s.mustBeStored(t, "k", processing)
+		s.MustBeStored(t, "k", processing)
 		close(seen)
 		rest, err := io.ReadAll(response.Body)
 		response.Body.Close()
@@ -113,11 +114,11 @@ func TestAHijackedConnectionIsTheHandlersAndItsEndingUnknown(t *testing.T) {
 		wantAnswer(t, s.post(t, "k"), 299, "ok", false)
 		again := func() *answer { return s.post(t, "k") }
 		if declared == nil {
-			until(t, func() bool { return s.daemon.Record("acme", "", "k").GetState() == unknown })
+			until(t, func() bool { return s.Daemon.Record("acme", "", "k").GetState() == unknown })
 			wantRefusal(t, again(), 409, idemhttp.ReasonOutcomeUnknown, true)
 			continue
 		}
-		until(t, func() bool { return s.daemon.Record("acme", "", "k").GetState() == succeeded })
+		until(t, func() bool { return s.Daemon.Record("acme", "", "k").GetState() == succeeded })
 		if a := again(); a.reason() != idemhttp.ReasonAnswerNotKept || !a.replayed() {
 			t.Errorf("%s: answered %d %v", name, a.status, a.header)
 		}
@@ -158,7 +159,7 @@ func TestAPanicIsRecordedAndGoesOn(t *testing.T) {
 			if got := <-heard; got != value {
 				t.Errorf("recovered %v, want %v", got, value)
 			}
-			if is := s.daemon.Record("acme", "", "k"); is.GetState() != want {
+			if is := s.Daemon.Record("acme", "", "k"); is.GetState() != want {
 				t.Errorf("stored is %v", is)
 			}
 		}
@@ -175,7 +176,7 @@ func TestAPanicWithoutRecoveryBreaksTheConnection(t *testing.T) {
 		t.Errorf("answered %d %q", a.status, a.body)
 	}
 	wantRefusal(t, s.post(t, "k"), 409, idemhttp.ReasonOutcomeUnknown, true)
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 }
 
 func TestAHandlerThatWritesNothingHasAnswered200(t *testing.T) {
@@ -183,7 +184,7 @@ func TestAHandlerThatWritesNothingHasAnswered200(t *testing.T) {
 	s.handle = func(http.ResponseWriter, *http.Request) {}
 	wantAnswer(t, s.post(t, "k"), 200, "", false)
 	wantAnswer(t, s.post(t, "k"), 200, "", true)
-	s.mustBeStored(t, "k", succeeded)
+	s.MustBeStored(t, "k", succeeded)
 }
 
 // It has seen that its context has ended, and returned: that is no success.
@@ -201,7 +202,7 @@ func TestAHandlerThatGaveUpWithoutAnAnswerHasNotSucceeded(t *testing.T) {
 			guarded.ServeHTTP(w, r.WithContext(ctx))
 		}))
 		wantRefusal(t, s.post(t, "k"), c.status, c.reason, true)
-		if is := s.daemon.Record("acme", "", "k"); is.GetState() != c.stored {
+		if is := s.Daemon.Record("acme", "", "k"); is.GetState() != c.stored {
 			t.Errorf("stored is %v", is)
 		}
 	}
@@ -209,7 +210,7 @@ func TestAHandlerThatGaveUpWithoutAnAnswerHasNotSucceeded(t *testing.T) {
 
 func TestAnOutcomeIsRecordedAfterItsCallerHasGone(t *testing.T) {
 	s := open(t, idemhttp.Config{}, idem.Options{})
-	ctx, hangUp := context.WithCancel(bounded(t))
+	ctx, hangUp := context.WithCancel(guardtest.Bounded(t))
 	done := make(chan struct{})
 	s.handle = func(w http.ResponseWriter, r *http.Request) {
 		defer close(done)
@@ -222,7 +223,7 @@ func TestAnOutcomeIsRecordedAfterItsCallerHasGone(t *testing.T) {
 	}
 	<-done
 	wantAnswer(t, s.post(t, "k"), 201, receiptOfOne, true)
-	s.mustHaveRun(t, 1)
+	s.MustHaveRun(t, 1)
 }
 
 func TestAHandlerThatWritesAfterItHasReturnedIsNotHeard(t *testing.T) {
@@ -354,7 +355,7 @@ func TestAnAnswerIsAsWithoutAGuard(t *testing.T) {
 			if !again.replayed() {
 				t.Error("it is not a replay")
 			}
-			s.mustHaveRun(t, 1)
+			s.MustHaveRun(t, 1)
 		})
 	}
 }
@@ -429,7 +430,7 @@ func TestAnInvalidStatusPanicsAsInNetHTTP(t *testing.T) {
 	if a := s.post(t, "k"); a.err == nil {
 		t.Errorf("answered %d", a.status)
 	}
-	s.mustBeStored(t, "k", unknown)
+	s.MustBeStored(t, "k", unknown)
 }
 
 // Headers over what is kept are left out, and a body that needs them goes with them.

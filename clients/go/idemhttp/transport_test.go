@@ -319,8 +319,8 @@ func TestARequestWhoseAnswerIsLostIsAnsweredByItsRepetition(t *testing.T) {
 	if response.StatusCode != http.StatusCreated || response.Header.Get(idemhttp.ReplayedHeader) != "true" || idemhttp.KeepKey(response, err) {
 		t.Errorf("answered %d %v", response.StatusCode, response.Header)
 	}
-	s.mustHaveRun(t, 1)
-	if key := response.Request.Header.Get(idemhttp.KeyHeader); s.daemon.Record("acme", "", key) == nil {
+	s.MustHaveRun(t, 1)
+	if key := response.Request.Header.Get(idemhttp.KeyHeader); s.Daemon.Record("acme", "", key) == nil {
 		t.Error(fmt.Sprint("the key is not in the answer's request: ", key))
 	}
 }
