@@ -53,6 +53,9 @@ func floors() map[string][]string {
 
 		"clients/go/internal/guard": {"clients/go/idem"},
 
+		"clients/go/messaging/internal/pgtable": {},
+		"clients/go/messaging/fence":            {"clients/go/idem", "clients/go/messaging/internal/pgtable"},
+
 		"clients/go/internal/fakedaemon": {"gen/idemd/v1"},
 		"clients/go/internal/guardtest":  {"clients/go/idem", "clients/go/internal/fakedaemon", "gen/idemd/v1"},
 
@@ -95,8 +98,8 @@ func support() []string {
 func owners() map[string][]string {
 	return map[string][]string{
 		"github.com/cockroachdb/pebble": {"internal/store/pebblestore"},
-		"github.com/jackc/pgx":          {"internal/store/pgstore"},
-		"github.com/pressly/goose":      {"internal/store/pgstore"},
+		"github.com/jackc/pgx":          {"internal/store/pgstore", "clients/go/messaging"},
+		"github.com/pressly/goose":      {"internal/store/pgstore", "clients/go/messaging/internal/pgtable"},
 		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e", "clients/go", "examples/charge", "examples/payments"},
 		"modernc.org/sqlite":            {"examples/payments/service"},
 		"github.com/alecthomas/kong":    {"cmd/idemd"},
