@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ import (
 // docs/client.md says how fn can end and what follows. Each row is walked in each of its
 // modes, on each store.
 func TestEveryEndingOfAnEffectIsAsThePageSays(t *testing.T) {
-	rows := endingRows(t)
+	rows := endingRows(t, "client.md", "## How fn can end", "fn", 20)
 	house.EachStore(t, func(t *testing.T, s harness.Store) {
 		d := house.Serve(t, s)
 		walked := map[string]bool{}
@@ -47,51 +46,6 @@ func TestEveryEndingOfAnEffectIsAsThePageSays(t *testing.T) {
 			}
 		}
 	})
-}
-
-type endingRow struct{ ending, mode, stored, returns, hears string }
-
-type namedMode struct {
-	name string
-	mode idem.Mode
-}
-
-func (r endingRow) modes(t *testing.T) []namedMode {
-	external, transactional := namedMode{"External", idem.External}, namedMode{"Transactional", idem.Transactional}
-	switch r.mode {
-	case "any":
-		return []namedMode{external, transactional}
-	case external.name:
-		return []namedMode{external}
-	case transactional.name:
-		return []namedMode{transactional}
-	}
-	t.Fatalf("there is no mode %q", r.mode)
-	return nil
-}
-
-func endingRows(t *testing.T) (rows []endingRow) {
-	t.Helper()
-	page, err := os.ReadFile("../docs/client.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(page), "\n## How fn can end\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	for line := range strings.Lines(section) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if len(cells) != 5 || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| fn ends with") {
-			continue
-		}
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		rows = append(rows, endingRow{cells[0], cells[1], cells[2], cells[3], cells[4]})
-	}
-	if len(rows) < 20 {
-		t.Fatalf("only %d rows were found", len(rows))
-	}
-	return rows
 }
 
 // walk is one row on its way. Its client reaches the daemon through a proxy, the others

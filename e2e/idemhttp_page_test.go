@@ -10,58 +10,28 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemhttp"
 	"github.com/idemd/idemd/e2e/fault"
 	"github.com/idemd/idemd/e2e/harness"
 	"github.com/idemd/idemd/examples/charge/child"
-	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
 // docs/guards.md says how a guarded HTTP handler can end and what follows. Each row is
 // walked in each of its modes, on each store.
 func TestEveryEndingOfAGuardedHTTPHandlerIsAsThePageSays(t *testing.T) {
-	rows := guardRows(t, "### How an HTTP handler can end")
-	house.EachStore(t, func(t *testing.T, s harness.Store) {
-		d := house.Serve(t, s)
-		walked := map[string]bool{}
-		for i, row := range rows {
-			walked[row.ending] = true
-			for j, end := range httpEndings(row.ending) {
-				for _, mode := range row.modes(t) {
-					t.Run(fmt.Sprintf("%.60s, %s, %d", row.ending, mode.name, j), func(t *testing.T) {
-						w := newHTTPWalk(t, d, fmt.Sprintf("row-%d-%d-%s", i, j, mode.name), mode.mode)
-						end(w)
-						w.hears("the caller", w.first(), row.returns)
-						w.heal()
-						w.mustBeStored(row.stored)
-						w.hears("the retry", w.retry(), row.hears)
-					})
-				}
-			}
-		}
-		for ending := range namedHTTPEndings() {
-			if !walked[ending] {
-				t.Errorf("the page does not tell of %q", ending)
-			}
-		}
-	})
+	page[*httpWalk]{
+		rows:  endingRows(t, "guards.md", "### How an HTTP handler can end", "the handler", 25),
+		begin: newHTTPWalk, named: namedHTTPEndings(), ways: httpEndings,
+	}.walk(t)
 }
 
-// httpWalk is one row on its way: a replica whose idemd is behind a proxy, and another
-// one, for the retry, that reaches it directly.
+// httpWalk is one row of the HTTP guard's.
 type httpWalk struct {
-	*testing.T
-	key    string
-	daemon *child.Daemon
-	proxy  *fault.GRPC
+	guardWalk
 
 	// What an ending may change, before first.
-	config  idemhttp.Config
-	options idem.Options
+	config idemhttp.Config
 	// before and behind are middleware on either side of the guard.
 	before, behind func(http.Handler) http.Handler
 	// end is what the first handler does; the other's answers its attempt's number.
@@ -70,14 +40,12 @@ type httpWalk struct {
 	body string // that is recognised as its answer
 	ctx  context.Context
 	sent string // the request's body
-	// heal is done once the caller has its answer.
-	heal func()
 }
 
 func newHTTPWalk(t *testing.T, d *child.Daemon, key string, mode idem.Mode) *httpWalk {
 	same := func(h http.Handler) http.Handler { return h }
 	w := &httpWalk{
-		T: t, key: key, daemon: d, proxy: harness.GRPC(t, d.GRPC), heal: func() {}, before: same, behind: same, sent: "order",
+		guardWalk: newGuardWalk(t, d, key), before: same, behind: same, sent: "order",
 		config: idemhttp.Config{Mode: mode, Lease: time.Minute}, ctx: harness.Bounded(t),
 	}
 	w.answers(http.StatusCreated)
@@ -115,31 +83,24 @@ func (w *httpWalk) serve(daemon string, o idem.Options, handler http.HandlerFunc
 }
 
 // first asks the replica on which the row happens.
-func (w *httpWalk) first() heard {
-	return post(w.ctx, w.T, w.serve(w.proxy.Addr(), w.options, w.end), w.key, w.sent)
+func (w *httpWalk) first() (said, full string) {
+	return w.said(post(w.ctx, w.T, w.serve(w.proxy.Addr(), w.options, w.end), w.key, w.sent))
 }
 
 // retry is the same request, made by somebody else, who has time.
-func (w *httpWalk) retry() heard {
+func (w *httpWalk) retry() (said, full string) {
 	w.config.MinRemaining = 0
-	return post(harness.Bounded(w.T), w.T, w.serve(w.daemon.GRPC, idem.Options{}, attemptedHTTP), w.key, w.sent)
-}
-
-func (w *httpWalk) hears(who string, got heard, want string) {
-	w.Helper()
-	if said := w.said(got); said != want {
-		w.Errorf("%s hears %s (%d %.100q, %v), want %s", who, said, got.status, got.body, got.err, want)
-	}
+	return w.said(post(harness.Bounded(w.T), w.T, w.serve(w.daemon.GRPC, idem.Options{}, attemptedHTTP), w.key, w.sent))
 }
 
 // said puts an answer into the page's words.
-func (w *httpWalk) said(got heard) string {
-	var text string
+func (w *httpWalk) said(got heard) (text, full string) {
+	full = fmt.Sprintf("%d %.100q, %v", got.status, got.body, got.err)
 	switch {
 	case errors.Is(got.err, context.Canceled):
-		return "nothing: it has gone"
+		return "nothing: it has gone", full
 	case got.err != nil:
-		return "a broken connection"
+		return "a broken connection", full
 	case got.status == w.code && got.body == w.body && w.body != "nothing":
 		text = "the answer"
 	case strings.HasPrefix(got.body, "attempt "):
@@ -155,22 +116,7 @@ func (w *httpWalk) said(got heard) string {
 	if got.replayed && got.reason != idemhttp.ReasonAnswerNotKept {
 		text += ", replayed"
 	}
-	return text
-}
-
-func (w *httpWalk) mustBeStored(want string) {
-	w.Helper()
-	direct := dial(w.T, w.daemon.GRPC)
-	harness.Until(w, "the state "+want, func() bool {
-		if w.key == "" {
-			return want == "nothing"
-		}
-		answer, err := direct.Lookup(harness.Bounded(w.T), &idemdv1.LookupRequest{Tenant: "acme", Key: w.key})
-		if status.Code(err) == codes.NotFound {
-			return want == "nothing"
-		}
-		return answer.GetReservation().GetState().String() == "STATE_"+want
-	})
+	return text, full
 }
 
 // httpEndings are the ways in which a row can come about, by its name on the page.
@@ -190,9 +136,6 @@ func httpEndings(name string) (all []func(*httpWalk)) {
 		for _, value := range []any{"in the middle", http.ErrAbortHandler} {
 			all = append(all, func(w *httpWalk) { w.end = func(http.ResponseWriter, *http.Request) { panic(value) } })
 		}
-	}
-	if all == nil {
-		all = append(all, func(w *httpWalk) { w.Fatal("nobody knows how to walk this row") })
 	}
 	return all
 }
@@ -305,12 +248,6 @@ func httpLeaseLost(w *httpWalk) {
 			w.Errorf("the context ended with %v", cause)
 		}
 	})
-}
-
-// loseComplete loses what the first replica tells its daemon at the end.
-func (w *httpWalk) loseComplete() {
-	w.options.FinishTimeout = 100 * time.Millisecond
-	w.proxy.Break(fault.On(completeMethod, fault.LoseRequest))
 }
 
 func httpWithoutTime(w *httpWalk) {
