@@ -3,6 +3,7 @@ package fingerprint
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 
 	"github.com/idemd/idemd/clients/go/idem"
 )
@@ -81,6 +82,11 @@ func sum(scheme string, parts ...[]byte) idem.Fingerprint {
 
 // frame appends the parts, each behind its length.
 func frame(to []byte, parts ...[]byte) []byte {
+	more := 0
+	for _, part := range parts {
+		more += 8 + len(part)
+	}
+	to = slices.Grow(to, more)
 	for _, part := range parts {
 		to = binary.BigEndian.AppendUint64(to, uint64(len(part)))
 		to = append(to, part...)

@@ -65,6 +65,9 @@ func NewHTTP(r HTTPRules) (*HTTP, error) {
 	return h, nil
 }
 
+// mostAnnounced is how much room is made for a body because its length was announced.
+const mostAnnounced = 64 << 10
+
 // ReadRequest takes from a server's request what counts, and gives it its body back. A
 // body of more than [MaxBytes] is a *[RefusedError], before anything is hashed; after
 // that and after any other error the body is spent.
@@ -78,8 +81,10 @@ func ReadRequest(r *http.Request) (Request, error) {
 	if r.Body == nil {
 		return q, nil
 	}
-	var err error
-	if q.Body, err = io.ReadAll(io.LimitReader(r.Body, MaxBytes+1)); err != nil {
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), mostAnnounced)) + bytes.MinRead)
+	_, err := body.ReadFrom(io.LimitReader(r.Body, MaxBytes+1))
+	if q.Body = body.Bytes(); err != nil {
 		return q, fmt.Errorf("fingerprint: reading the body: %w", err)
 	}
 	if len(q.Body) > MaxBytes {
@@ -203,7 +208,9 @@ func (h *HTTP) body(r Request) ([]byte, error) {
 	media = strings.ToLower(strings.TrimSpace(media))
 	switch {
 	case media == "application/json" || strings.HasSuffix(media, "+json"):
-		canonical, err := h.json.Canonical(r.Body)
+		c := h.json.canonicalizer()
+		defer h.json.release(c)
+		canonical, err := c.run(r.Body, h.json.rules, h.json.strict)
 		if err != nil {
 			return frame(nil, []byte("json-raw"), []byte(media), r.Body), err
 		}

@@ -63,6 +63,9 @@ func firstUnit(r, other rune) rune {
 // fold is equal for names that differ in case only.
 func fold(name []byte) string {
 	return strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf { // the least of each letter is its capital
+			return unicode.ToUpper(r)
+		}
 		least := r
 		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
 			least = min(least, next)

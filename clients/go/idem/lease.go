@@ -46,6 +46,7 @@ type keeper struct {
 	decisionID string // see Grant.SetDecisionID
 	endContext context.CancelCauseFunc
 	expiry     *time.Timer
+	loop       *time.Timer // starts run, which most functions end before
 	stopLoop   context.CancelFunc
 	stopped    chan struct{}
 }
@@ -60,7 +61,7 @@ func (k *keeper) start(ctx context.Context) context.Context {
 	defer k.mu.Unlock()
 	k.endContext, k.stopLoop, k.stopped = end, stop, make(chan struct{})
 	k.expiry = time.AfterFunc(time.Until(k.lease.end()), k.expire)
-	go k.run(loop)
+	k.loop = time.AfterFunc(time.Until(k.lease.renewAt()), func() { k.run(loop) })
 	return ctx
 }
 
@@ -70,7 +71,9 @@ func (k *keeper) stop() {
 	k.expiry.Stop()
 	k.mu.Unlock()
 	k.stopLoop()
-	<-k.stopped
+	if !k.loop.Stop() {
+		<-k.stopped
+	}
 	k.endContext(nil)
 }
 

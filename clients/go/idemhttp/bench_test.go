@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/idemd/idemd/clients/go/fingerprint"
 	"github.com/idemd/idemd/clients/go/idemhttp"
 	"github.com/idemd/idemd/clients/go/internal/guardtest"
 )
@@ -23,18 +24,28 @@ func (n *nowhere) WriteHeader(status int)      { n.status = status }
 func (n *nowhere) Write(p []byte) (int, error) { return len(p), nil }
 
 // What a guarded request costs above its two RPCs: the middleware and the client, on a
-// request and an answer of 200 bytes, less what the same handler costs unguarded (the
+// request of 200 bytes or as said, and an answer of 200, less what the same handler costs unguarded (the
 // last line).
 func BenchmarkGuardedRequest(b *testing.B) {
 	client := guardtest.FreeClient()
 	text := strings.Repeat("x", 200)
-	document := `{"amount":1042,"currency":"EUR","note":"` + text[:150] + `"}`
+	item := `{"sku":"a-1042","amount":1042,"price":"19.90","note":"` + strings.Repeat("n", 45) + `"},`
+	small := `{"amount":1042,"currency":"EUR","note":"` + text[:150] + `"}`
+	large := `{"customer":"ann","items":[` + strings.Repeat(item, 20) + `{}]}` // 2 KiB
+	strict := idemhttp.Config{Fingerprint: fingerprint.HTTPRules{Rules: fingerprint.Rules{Strict: true}}}
 	for _, c := range []struct {
 		name, contentType, body string
-		need                    idemhttp.Need
-	}{{"bytes", "text/plain", text, 0}, {"JSON", "application/json", document, 0}, {"unguarded", "text/plain", text, idemhttp.Off}} {
+		config                  idemhttp.Config
+	}{
+		{"bytes", "text/plain", text, idemhttp.Config{}},
+		{"JSON", "application/json", small, idemhttp.Config{}},
+		{"strict JSON", "application/json", small, strict},
+		{"JSON of 2 KiB", "application/json", large, idemhttp.Config{}},
+		{"strict JSON of 2 KiB", "application/json", large, strict},
+		{"unguarded", "text/plain", text, idemhttp.Config{Need: idemhttp.Off}},
+	} {
 		b.Run(c.name, func(b *testing.B) {
-			guard, err := idemhttp.New(client, idemhttp.Config{Need: c.need})
+			guard, err := idemhttp.New(client, c.config)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -55,7 +66,7 @@ func BenchmarkGuardedRequest(b *testing.B) {
 			body := strings.NewReader("")
 			guardtest.Measure(b, func() {
 				body.Reset(c.body)
-				r.Body = io.NopCloser(body)
+				r.Body, r.ContentLength = io.NopCloser(body), int64(len(c.body))
 				w := &nowhere{header: http.Header{}}
 				if h.ServeHTTP(w, r); w.status != http.StatusCreated {
 					b.Fatal(w.status)

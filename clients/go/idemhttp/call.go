@@ -65,9 +65,11 @@ func (c *call) serve() {
 // read takes what the request is before anything can change it.
 func (c *call) read() (fingerprint.Request, *problem, error) {
 	limit := c.config.MaxBodyBytes
-	tooLarge := problem{status: http.StatusRequestEntityTooLarge, reason: ReasonRequestTooLarge, detail: fmt.Sprintf("The body may be %d bytes.", limit)}
+	tooLarge := func() *problem {
+		return &problem{status: http.StatusRequestEntityTooLarge, reason: ReasonRequestTooLarge, detail: fmt.Sprintf("The body may be %d bytes.", limit)}
+	}
 	if c.r.ContentLength > limit {
-		return fingerprint.Request{}, &tooLarge, nil
+		return fingerprint.Request{}, tooLarge(), nil
 	}
 	r := c.r.WithContext(guard.WithIncoming(c.r.Context(), c.r.Header.Values(KeyHeader)...)) // a copy
 	if r.Body != nil {
@@ -77,7 +79,7 @@ func (c *call) read() (fingerprint.Request, *problem, error) {
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
-		return read, &tooLarge, err
+		return read, tooLarge(), err
 	case err != nil:
 		return read, &problem{status: http.StatusBadRequest, reason: ReasonRequestRefused, detail: "The body could not be read."}, err
 	}
