@@ -104,7 +104,10 @@ func runFront(ctx context.Context, args []string, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient(*payments, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithChainUnaryInterceptor(keys))
+	// Calls wait for payments while it is down: each that fails at once costs an attempt of
+	// the front's key.
+	conn, err := grpc.NewClient(*payments, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(keys), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		return err
 	}

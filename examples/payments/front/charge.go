@@ -16,12 +16,16 @@ type charge struct {
 	Card  string `json:"card"`
 }
 
+// maxOrderBytes is payments' limit.
+const maxOrderBytes = 64
+
+// chargeIn refuses what payments would refuse: there it would have taken a key.
 func chargeIn(r *http.Request) (c charge, err error) {
 	if err := decode(r, &c); err != nil {
 		return c, err
 	}
-	if c.Order == "" || c.Cents < 1 || c.Card == "" {
-		return c, errors.New("a payment needs an order, cents of at least 1 and a card")
+	if c.Order == "" || len(c.Order) > maxOrderBytes || c.Cents < 1 || c.Card == "" {
+		return c, errors.New("a payment needs an order of 1 to 64 bytes, cents of at least 1 and a card")
 	}
 	return c, nil
 }

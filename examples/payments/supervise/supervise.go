@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,8 +18,8 @@ import (
 const (
 	// pause is how long a process that has died stays down.
 	pause = 100 * time.Millisecond
-	// A process that has ended mostQuick times in a row within quick of its start will not
-	// get any better.
+	// A process that has ended by itself mostQuick times in a row within quick of its start
+	// will not get any better.
 	quick     = time.Second
 	mostQuick = 10
 	// stopLimit is how long a process may take to end when it is asked to.
@@ -86,12 +87,12 @@ func (p *Process) keep(ctx context.Context, log *slog.Logger, logs io.Writer) er
 	runtime.LockOSThread()
 	for died := 0; ; {
 		started := time.Now()
-		err := p.run(ctx, logs)
+		err := p.run(ctx, log, logs)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if died++; time.Since(started) > quick {
-			died = 1
+		if died++; time.Since(started) > quick || killed(err) {
+			died = 0
 		}
 		if died == mostQuick {
 			return fmt.Errorf("it has ended %d times as soon as it was started: %w", died, err)
@@ -105,8 +106,13 @@ func (p *Process) keep(ctx context.Context, log *slog.Logger, logs io.Writer) er
 	}
 }
 
+func killed(err error) bool {
+	var ended *exec.ExitError
+	return errors.As(err, &ended) && !ended.Exited()
+}
+
 // run runs a process to its end, or that of ctx.
-func (p *Process) run(ctx context.Context, logs io.Writer) error {
+func (p *Process) run(ctx context.Context, log *slog.Logger, logs io.Writer) error {
 	cmd := exec.CommandContext(ctx, p.Program, p.Args...)
 	cmd.Env = append(os.Environ(), p.Env...)
 	cmd.Stderr = logs
@@ -121,5 +127,9 @@ func (p *Process) run(ctx context.Context, logs io.Writer) error {
 		defer file.Close()
 		cmd.ExtraFiles = []*os.File{file} // the first one is listenerFD
 	}
-	return cmd.Run()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	log.Info("started", "process", p.Name, "pid", cmd.Process.Pid)
+	return cmd.Wait()
 }
