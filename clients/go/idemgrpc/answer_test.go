@@ -169,6 +169,22 @@ func TestACallWithTooLittleTimeLeftIsNotStarted(t *testing.T) {
 	}
 }
 
+// Whoever is further out in the chain, logging, say, sees that it was the caller.
+func TestACallWhoseCallerHasGoneIsNotStartedAndSaysSo(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	guard, err := idemgrpc.UnaryServerInterceptor(s.Client, guarding(idemgrpc.Guard{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, hangUp := context.WithCancel(metadata.NewIncomingContext(t.Context(), metadata.Pairs(idemgrpc.KeyHeader, "k")))
+	hangUp()
+	_, err = guard(gone, order(1), &grpc.UnaryServerInfo{FullMethod: unary}, func(context.Context, any) (any, error) { return receipt(), nil })
+	wantRefusal(t, err, codes.Canceled, idemgrpc.ReasonNotStarted, true)
+	if s.Daemon.Calls() != 0 {
+		t.Error("it was reserved")
+	}
+}
+
 // A caller that leaves in the middle leaves its answer for the retry.
 func TestAnOutcomeIsRecordedAfterItsCallerHasGone(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})

@@ -4,6 +4,6 @@
 //
 // Only unary calls are guarded: a stream has no single answer that could be replayed.
 //
-// It may import idem, fingerprint, grpc, protobuf, the error details that grpc itself
-// needs, and the standard library.
+// It may import idem, fingerprint, internal/guard, grpc, protobuf, the error details that
+// grpc itself needs, and the standard library.
 package idemgrpc

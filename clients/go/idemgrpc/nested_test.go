@@ -5,15 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemgrpc"
+	"github.com/idemd/idemd/clients/go/internal/fakedaemon"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
@@ -113,5 +117,66 @@ func TestWhatAnotherGuardSaidOfItsKeyIsNotSaidOfThisOne(t *testing.T) {
 		if a := s.call(t, "mine-2", order(1)); status.Code(a.err) != codes.FailedPrecondition || len(infos(a.err)) != 0 {
 			t.Errorf("answered %v, %v", a.err, infos(a.err))
 		}
+	}
+}
+
+// Without a key, or while its daemon is away: it has no grant of its own, and sees none.
+func TestAHandlerThatRunsUnguardedWithinAnotherSeesNoGrant(t *testing.T) {
+	nobody := fakedaemon.New()
+	nobody.Fault(fakedaemon.Away)
+	away := guardtest.Client(t, nobody, idem.Options{Patience: time.Nanosecond})
+	for name, c := range map[string]struct {
+		guard  idemgrpc.Guard
+		client *idem.Client
+		keys   metadata.MD
+	}{
+		"optional": {idemgrpc.Guard{Need: idemgrpc.Optional}, nil, nil},
+		"open":     {idemgrpc.Guard{Open: true}, away, metadata.Pairs(idemgrpc.KeyHeader, "inner")},
+	} {
+		s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+		if c.client == nil {
+			c.client = s.Client
+		}
+		inner, err := idemgrpc.UnaryServerInterceptor(c.client, guarding(c.guard))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := false
+		s.handle = func(ctx context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+			ctx = metadata.NewIncomingContext(ctx, c.keys)
+			_, err := inner(ctx, r, &grpc.UnaryServerInfo{FullMethod: unary}, func(ctx context.Context, _ any) (any, error) {
+				ran = true
+				if g, is := idem.GrantFrom(ctx); is {
+					t.Errorf("%s: it has the grant %+v", name, g)
+				}
+				return receipt(), nil
+			})
+			return receipt(), err
+		}
+		if a := s.call(t, "k", order(1)); a.err != nil || !ran {
+			t.Errorf("%s: answered %v, the inner one ran: %v", name, a.err, ran)
+		}
+	}
+}
+
+// A key in a field is no less the caller's than one in the metadata.
+func TestAKeyInAFieldNeverLeaksIntoANestedCall(t *testing.T) {
+	w := &wire{}
+	bank := caller(t, w)
+	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	guard, err := idemgrpc.UnaryServerInterceptor(s.Client, idemgrpc.Config{Methods: map[string]idemgrpc.Guard{check: {KeyField: "service"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = guard(guardtest.Bounded(t), &grpc_health_v1.HealthCheckRequest{Service: "of-the-caller"}, &grpc.UnaryServerInfo{FullMethod: check},
+		func(ctx context.Context, _ any) (any, error) {
+			_, err := bank.UnaryCall(keyed(ctx, "of-the-caller"), order(1))
+			return &grpc_health_v1.HealthCheckResponse{}, err
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.arrived(t); len(got) != 1 || got[0] == "of-the-caller" || got[0] == "" {
+		t.Errorf("arrived %q", got)
 	}
 }

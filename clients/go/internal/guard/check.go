@@ -27,7 +27,7 @@ func Check(need Need, op idem.Operation) error {
 	return errors.Join(wrong...)
 }
 
-// IsPlain: of the characters of namespaces, which are those of metadata's names.
+// IsPlain is true of a text of the characters of namespaces, which are those of metadata's names.
 func IsPlain(text string) bool {
 	return strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }

@@ -106,7 +106,7 @@ func ended(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// Unreachable: Do ended because the daemon gave no decision, and the caller is still there.
+// Unreachable is true where Do ended because the daemon gave no decision, and the caller is still there.
 func Unreachable(ctx context.Context, err error) bool {
 	refused, is := err.(*idem.Error) //nolint:errorlint // not one within another
 	if !is || ctx.Err() != nil || ended(err) {

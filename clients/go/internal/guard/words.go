@@ -45,7 +45,7 @@ const (
 	NoSuchRequest       Reason = "NO_SUCH_REQUEST"
 )
 
-// KeepKey: a repetition must carry the same key. In all doubt it must.
+// KeepKey is true where a repetition must carry the same key: in all doubt.
 func KeepKey(r Reason) bool {
 	switch r {
 	case KeyRequired, KeyInvalid, RequestTooLarge, RequestRefused, FingerprintMismatch, AnswerNotKept, StreamNotGuarded:
