@@ -44,7 +44,11 @@ func TestWhatIsUnderWayAndWhatIsMisusedAreToldApart(t *testing.T) {
 	first := make(chan *answer)
 	go func() { first <- s.call(t, "k", order(1)) }()
 	<-started
+	asked := time.Now()
 	running := s.call(t, "k", order(1))
+	if waited := time.Since(asked); waited > 20*time.Second {
+		t.Errorf("it waited %v, and should not", waited)
+	}
 	wantRefusal(t, running.err, codes.Aborted, idemgrpc.ReasonInProgress, true)
 	if retryAfter(running.err) <= 0 {
 		t.Error("it does not say when to come back")
@@ -161,11 +165,13 @@ func TestWhatTheDaemonRefusesIsAnsweredByItsKind(t *testing.T) {
 }
 
 func TestACallWithTooLittleTimeLeftIsNotStarted(t *testing.T) {
-	s := open(t, guarding(idemgrpc.Guard{MinRemaining: time.Hour}), idem.Options{})
-	wantRefusal(t, s.call(t, "k", order(1)).err, codes.DeadlineExceeded, idemgrpc.ReasonNotStarted, true)
-	s.MustHaveRun(t, 0)
-	if s.Daemon.Calls() != 0 {
-		t.Error("it was reserved")
+	for _, isOpen := range []bool{false, true} { // the daemon is not away
+		s := open(t, guarding(idemgrpc.Guard{MinRemaining: time.Hour, Open: isOpen}), idem.Options{})
+		wantRefusal(t, s.call(t, "k", order(1)).err, codes.DeadlineExceeded, idemgrpc.ReasonNotStarted, true)
+		s.MustHaveRun(t, 0)
+		if s.Daemon.Calls() != 0 {
+			t.Error("it was reserved")
+		}
 	}
 }
 

@@ -333,3 +333,21 @@ func infos(err error) (all []*errdetails.ErrorInfo) {
 	}
 	return all
 }
+
+// The daemon in these tests says that an hour has passed since the outcome got open.
+func TestNotExecutedIsBelievedAfterTheSettleTimeOnly(t *testing.T) {
+	for settle, want := range map[time.Duration]codes.Code{time.Minute: codes.OK, 2 * time.Hour: codes.FailedPrecondition} {
+		s := open(t, guarding(idemgrpc.Guard{
+			Settle: settle, Wait: -1,
+			Reconcile: func(context.Context, proto.Message, *idem.Unresolved) (idem.Verdict, error) {
+				return idem.WasNotExecuted(), nil
+			},
+		}), idem.Options{})
+		s.handle = failing(status.Error(codes.Unavailable, "bank away"))
+		_ = s.call(t, "k", order(1))
+		s.handle = nil
+		if a := s.call(t, "k", order(1)); status.Code(a.err) != want {
+			t.Errorf("settle time %v: answered %v", settle, a.err)
+		}
+	}
+}

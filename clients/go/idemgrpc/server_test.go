@@ -263,6 +263,9 @@ func TestAGuardedStreamIsRefusedAndOthersPass(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = stream.Recv()
+		if guarded {
+			wantRefusal(t, err, codes.Unimplemented, idemgrpc.ReasonStreamNotGuarded, false)
+		}
 		if status.Code(err) != want || guarded && (!strings.Contains(err.Error(), "unary calls only") || s.Ran.Load() != 0) {
 			t.Errorf("guarded %v: answered %v", guarded, err)
 		}

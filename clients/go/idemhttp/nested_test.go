@@ -8,9 +8,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemhttp"
+	"github.com/idemd/idemd/clients/go/internal/fakedaemon"
+	"github.com/idemd/idemd/clients/go/internal/guardtest"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
@@ -42,27 +45,43 @@ func TestWhatAHandlerWithinAnotherDeclaresIsNotSaidOfTheOuterOne(t *testing.T) {
 	}
 }
 
-// So it is with one that runs unguarded: it has no grant, and nothing to declare.
+// So it is with one that runs unguarded, without a key or while its daemon is away: it has
+// no grant, and nothing to declare.
 func TestAHandlerThatRunsUnguardedWithinAnotherSeesNoGrant(t *testing.T) {
-	s := open(t, idemhttp.Config{}, idem.Options{})
-	optional, err := idemhttp.New(s.Client, idemhttp.Config{Need: idemhttp.Optional})
-	if err != nil {
-		t.Fatal(err)
-	}
-	within := optional.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if g, is := idem.GrantFrom(r.Context()); is {
-			t.Errorf("it has the grant %+v", g)
+	nobody := fakedaemon.New()
+	nobody.Fault(fakedaemon.Away)
+	away := guardtest.Client(t, nobody, idem.Options{Patience: time.Nanosecond})
+	for name, c := range map[string]struct {
+		config idemhttp.Config
+		keyed  bool
+	}{"optional": {idemhttp.Config{Need: idemhttp.Optional}, false}, "open": {idemhttp.Config{Open: true}, true}} {
+		s := open(t, idemhttp.Config{}, idem.Options{})
+		guard, err := idemhttp.New(away, c.config)
+		if err != nil {
+			t.Fatal(err)
 		}
-		idemhttp.Final(r)
-	}))
-	s.handle = func(w http.ResponseWriter, r *http.Request) {
-		keyless := r.Clone(r.Context())
-		keyless.Header.Del(idemhttp.KeyHeader)
-		within.ServeHTTP(httptest.NewRecorder(), keyless)
-		w.WriteHeader(http.StatusInternalServerError)
+		ran := false
+		within := guard.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			ran = true
+			if g, is := idem.GrantFrom(r.Context()); is {
+				t.Errorf("%s: it has the grant %+v", name, g)
+			}
+			idemhttp.Final(r)
+		}))
+		s.handle = func(w http.ResponseWriter, r *http.Request) {
+			r = r.Clone(r.Context())
+			if !c.keyed {
+				r.Header.Del(idemhttp.KeyHeader)
+			}
+			within.ServeHTTP(httptest.NewRecorder(), r)
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_ = s.post(t, "k")
+		s.MustBeStored(t, "k", unknown)
+		if !ran {
+			t.Errorf("%s: it did not run", name)
+		}
 	}
-	_ = s.post(t, "k")
-	s.MustBeStored(t, "k", unknown)
 }
 
 // passOn answers as another server did, headers and all.

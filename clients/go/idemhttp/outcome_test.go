@@ -192,3 +192,21 @@ func TestAReconcilerSettlesWhatNobodyKnows(t *testing.T) {
 	}
 	s.MustHaveRun(t, 1)
 }
+
+// The daemon in these tests says that an hour has passed since the outcome got open.
+func TestNotExecutedIsBelievedAfterTheSettleTimeOnly(t *testing.T) {
+	for settle, want := range map[time.Duration]int{time.Minute: 201, 2 * time.Hour: 409} {
+		s := open(t, idemhttp.Config{
+			Settle: settle, Wait: -1,
+			Reconcile: func(context.Context, *http.Request, *idem.Unresolved) (idem.Verdict, error) {
+				return idem.WasNotExecuted(), nil
+			},
+		}, idem.Options{})
+		s.handle = answering(http.StatusInternalServerError, "")
+		_ = s.post(t, "k")
+		s.handle = nil
+		if a := s.post(t, "k"); a.status != want {
+			t.Errorf("settle time %v: answered %d %s", settle, a.status, a.body)
+		}
+	}
+}
