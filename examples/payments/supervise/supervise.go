@@ -53,7 +53,7 @@ func Listener() (net.Listener, error) {
 
 // Run keeps processes running until ctx ends, and stops them then, the last one first. It
 // returns earlier, with an error, if one can't be started or dies as soon as it is. What
-// they log goes to logs.
+// they log goes to logs, which is written by many goroutines.
 func Run(ctx context.Context, processes []Process, logs io.Writer) error {
 	wanted := ctx
 	ctx, giveUp := context.WithCancelCause(wanted)

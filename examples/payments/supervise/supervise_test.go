@@ -1,14 +1,14 @@
 package supervise
 
 import (
-	"bytes"
 	"context"
 	"strings"
+	"sync"
 	"testing"
 )
 
 func TestWhatEndsAsSoonAsItIsStartedIsGivenUp(t *testing.T) {
-	logs := &bytes.Buffer{} // one process, one goroutine that writes
+	logs := &signalled{}
 	err := Run(context.Background(), []Process{{Name: "short", Program: "false"}}, logs)
 	if err == nil || !strings.Contains(err.Error(), "short") || !strings.Contains(err.Error(), "10 times") {
 		t.Errorf("the error is %v", err)
@@ -19,7 +19,7 @@ func TestWhatEndsAsSoonAsItIsStartedIsGivenUp(t *testing.T) {
 }
 
 func TestWhatCanNotBeStartedIsGivenUp(t *testing.T) {
-	err := Run(context.Background(), []Process{{Name: "missing", Program: "/there/is/no/such/program"}}, &bytes.Buffer{})
+	err := Run(context.Background(), []Process{{Name: "missing", Program: "/there/is/no/such/program"}}, &signalled{})
 	if err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("the error is %v", err)
 	}
@@ -27,7 +27,7 @@ func TestWhatCanNotBeStartedIsGivenUp(t *testing.T) {
 
 func TestRunEndsWithoutAnErrorWhenItIsTold(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
-	logs := &startedSignal{started: make(chan struct{})}
+	logs := &signalled{started: make(chan struct{})}
 	go func() {
 		<-logs.started
 		stop()
@@ -37,13 +37,27 @@ func TestRunEndsWithoutAnErrorWhenItIsTold(t *testing.T) {
 	}
 }
 
-// startedSignal is a log that tells when a process was started.
-type startedSignal struct{ started chan struct{} }
+// signalled is a log that tells when a process was started.
+type signalled struct {
+	started chan struct{} // nil = tells nobody
+
+	mu   sync.Mutex
+	text strings.Builder
+}
 
 // Write implements io.Writer.
-func (s *startedSignal) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte(`"msg":"started"`)) {
+func (s *signalled) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started != nil && strings.Contains(string(p), `"msg":"started"`) {
 		close(s.started)
 	}
-	return len(p), nil
+	return s.text.Write(p)
+}
+
+// String is all that was written.
+func (s *signalled) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
