@@ -61,8 +61,12 @@ func TestANestedOperationDeclaresNothingAboutTheCallAroundIt(t *testing.T) {
 		wantRefusal(t, s.call(t, "k", order(1)).err, codes.NotFound, idemgrpc.ReasonOutcomeUnknown, true)
 		s.MustBeStored(t, "k", idemdv1.State_STATE_UNKNOWN)
 	}
-	// The handler's own word about it counts, whatever it wraps.
+	// Neither does a refusal of its Reserve, whose code is on the table.
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+	s.handle = failing(fmt.Errorf("charge: %w", &idem.Error{Code: codes.FailedPrecondition, Reason: idem.FingerprintMismatch}))
+	wantRefusal(t, s.call(t, "k", order(1)).err, codes.FailedPrecondition, idemgrpc.ReasonOutcomeUnknown, true)
+	// The handler's own word about it counts, whatever it wraps.
+	s = open(t, guarding(idemgrpc.Guard{}), idem.Options{})
 	s.handle = failing(idem.Final(&idem.NotExecutedError{Err: noCard}))
 	_ = s.call(t, "k", order(1))
 	s.MustBeStored(t, "k", idemdv1.State_STATE_FAILED_FINAL)

@@ -14,6 +14,8 @@ import (
 	"github.com/idemd/idemd/clients/go/fingerprint"
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemhttp"
+	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 func discard() *log.Logger { return log.New(io.Discard, "", 0) }
@@ -375,4 +377,22 @@ func TestTwoGuardsOfOneConfigurationGuardTheSame(t *testing.T) {
 		wantAnswer(t, s.post(t, "k"), 201, receiptOfOne, i > 0)
 	}
 	s.MustHaveRun(t, 1)
+}
+
+// Clients and proxies wait for 30 s, usually.
+func TestARequestWaitsNoLongerThanItsCallerUsuallyDoes(t *testing.T) {
+	for wait, want := range map[time.Duration]time.Duration{0: idemhttp.DefaultWait, 40 * time.Second: 40 * time.Second, -1: 0} {
+		s := open(t, idemhttp.Config{Wait: wait}, idem.Options{})
+		s.Daemon.Fault(func(m proto.Message) error {
+			if r, is := m.(*idemdv1.ReserveRequest); is {
+				if asked := r.GetWait().AsDuration(); asked > want || asked < want/2 {
+					t.Errorf("wait %v: it asks to be held for %v, want %v", wait, asked, want)
+				}
+			}
+			return nil
+		})
+		if a := s.post(t, "k"); a.status != 201 {
+			t.Errorf("answered %d %s", a.status, a.body)
+		}
+	}
 }
