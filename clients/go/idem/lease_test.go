@@ -347,20 +347,20 @@ func TestAShortLeaseHasTimeForASecondTry(t *testing.T) {
 // Otherwise a late Extend could be the daemon's last word of an attempt that is over.
 func TestNoRenewalIsUnderWayAnyMoreOnceAnOutcomeIsTold(t *testing.T) {
 	var over bool
-	slow := answerFunc(func(ctx context.Context, _ proto.Message) (proto.Message, error) {
+	slow := func(ctx context.Context, _ proto.Message) (proto.Message, error) {
 		<-ctx.Done()
 		<-time.After(time.Second)
 		over = true
 		return nil, ctx.Err()
-	})
-	complete := answerFunc(func(context.Context, proto.Message) (proto.Message, error) {
+	}
+	complete := func(context.Context, proto.Message) (proto.Message, error) {
 		if !over {
 			t.Error("an Extend is under way")
 		}
 		return &idemdv1.CompleteResponse{}, nil
-	})
+	}
 	bubble(t, script{"Extend": {slow}, "Complete": {complete}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
-		_, err := c.Do(t.Context(), operation(), func(ctx context.Context, g *Grant) (*Result, error) {
+		_, err := c.Do(t.Context(), operation(), func(context.Context, *Grant) (*Result, error) {
 			<-time.After(11 * time.Second) // of a lease of 30
 			return nil, nil
 		})
