@@ -35,15 +35,7 @@ func retryAfter(err error) time.Duration {
 
 func TestWhatIsUnderWayAndWhatIsMisusedAreToldApart(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{Wait: -1}), idem.Options{})
-	started, end := make(chan struct{}), make(chan struct{})
-	s.handle = func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-		close(started)
-		<-end
-		return receipt(), nil
-	}
-	first := make(chan *answer)
-	go func() { first <- s.call(t, "k", order(1)) }()
-	<-started
+	end := s.busy(t)
 	asked := time.Now()
 	running := s.call(t, "k", order(1))
 	if waited := time.Since(asked); waited > 20*time.Second {
@@ -54,8 +46,7 @@ func TestWhatIsUnderWayAndWhatIsMisusedAreToldApart(t *testing.T) {
 		t.Error("it does not say when to come back")
 	}
 	wantRefusal(t, s.call(t, "k", order(2)).err, codes.FailedPrecondition, idemgrpc.ReasonFingerprintMismatch, false)
-	close(end)
-	if a := <-first; a.err != nil {
+	if a := end(); a.err != nil {
 		t.Error(a.err)
 	}
 	s.MustHaveRun(t, 1)
@@ -64,23 +55,14 @@ func TestWhatIsUnderWayAndWhatIsMisusedAreToldApart(t *testing.T) {
 // Whoever waits is answered before its deadline, not by it.
 func TestInProgressArrivesBeforeItsCallersDeadline(t *testing.T) {
 	s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
-	started, end := make(chan struct{}), make(chan struct{})
-	s.handle = func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-		close(started)
-		<-end
-		return receipt(), nil
-	}
-	first := make(chan *answer)
-	go func() { first <- s.call(t, "k", order(1)) }()
-	<-started
+	end := s.busy(t)
 	ctx, cancel := context.WithTimeout(guardtest.Bounded(t), 2*time.Second)
 	defer cancel()
 	wantRefusal(t, s.callIn(keyed(ctx, "k"), order(1)).err, codes.Aborted, idemgrpc.ReasonInProgress, true)
 	if ctx.Err() != nil {
 		t.Error("it came after the deadline")
 	}
-	close(end)
-	<-first
+	_ = end()
 }
 
 func TestWhileTheDaemonIsAwayAGuardedMethodIsClosed(t *testing.T) {

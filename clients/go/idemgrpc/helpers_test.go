@@ -151,6 +151,23 @@ func (s *shop) callIn(ctx context.Context, r *testpb.SimpleRequest) *answer {
 	return a
 }
 
+// busy is once the first call under "k" is in its handler, which returns at the end.
+func (s *shop) busy(t testing.TB) (end func() *answer) {
+	t.Helper()
+	started, over, first := make(chan struct{}), make(chan struct{}), make(chan *answer)
+	s.handle = func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		close(started)
+		<-over
+		return receipt(), nil
+	}
+	go func() { first <- s.call(t, "k", order(1)) }()
+	<-started
+	return func() *answer {
+		close(over)
+		return <-first
+	}
+}
+
 func order(size int32) *testpb.SimpleRequest { return &testpb.SimpleRequest{ResponseSize: size} }
 
 func keyed(ctx context.Context, keys ...string) context.Context {

@@ -351,3 +351,16 @@ func TestNotExecutedIsBelievedAfterTheSettleTimeOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestWhereABodyIsKeptElsewhereItsReferenceIsTold(t *testing.T) {
+	s := open(t, guarding(idemgrpc.Guard{Reconcile: func(context.Context, proto.Message, *idem.Unresolved) (idem.Verdict, error) {
+		return idem.WasExecuted(&idem.Result{BodyOmitted: true, BodyRef: "blob-7"}), nil
+	}}), idem.Options{})
+	s.handle = failing(status.Error(codes.Unavailable, "bank away"))
+	_ = s.call(t, "k", order(1))
+	again := s.call(t, "k", order(1))
+	wantRefusal(t, again.err, codes.FailedPrecondition, idemgrpc.ReasonAnswerNotKept, false)
+	if info := infos(again.err); len(info) != 1 || info[0].GetMetadata()["body_ref"] != "blob-7" {
+		t.Errorf("it tells %v", info)
+	}
+}

@@ -264,14 +264,6 @@ func TestARequestThatIsRefusedByValidateTakesNoKey(t *testing.T) {
 }
 
 func TestTenantsAndSubjectsShareNoAnswer(t *testing.T) {
-	from := func(name string) func(*http.Request) (string, error) {
-		return func(r *http.Request) (string, error) {
-			if who := r.Header.Get(name); who != "" {
-				return who, nil
-			}
-			return "", idemhttp.Refuse(401, "who are you?")
-		}
-	}
 	s := open(t, idemhttp.Config{Tenant: from("X-Tenant"), Subject: from("X-User")}, idem.Options{})
 	as := func(tenant, user, key string) *answer {
 		r := s.request(t, "POST", "/orders", `{"n":1}`, key)

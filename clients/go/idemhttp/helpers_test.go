@@ -87,6 +87,16 @@ func newShop(t testing.TB, c idemhttp.Config, o idem.Options) *shop {
 	return s
 }
 
+// from tells who somebody is by a header that they must have.
+func from(name string) func(*http.Request) (string, error) {
+	return func(r *http.Request) (string, error) {
+		if who := r.Header.Get(name); who != "" {
+			return who, nil
+		}
+		return "", idemhttp.Refuse(401, "who are you?")
+	}
+}
+
 // serve serves a handler. What it panics with is not logged.
 func (s *shop) serve(t testing.TB, h http.Handler) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package idemhttp_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"maps"
@@ -149,5 +150,18 @@ func TestADecisionIDIsStoredAndToldWhereTheAnswerWasNotKept(t *testing.T) {
 		if err := json.Unmarshal([]byte(again.body), &told); err != nil || told.DecisionID != "ch_1" {
 			t.Errorf("it tells %s", again.body)
 		}
+	}
+}
+
+func TestWhereABodyIsKeptElsewhereItsReferenceIsTold(t *testing.T) {
+	s := open(t, idemhttp.Config{Reconcile: func(context.Context, *http.Request, *idem.Unresolved) (idem.Verdict, error) {
+		return idem.WasExecuted(&idem.Result{Status: 201, BodyOmitted: true, BodyRef: "blob-7"}), nil
+	}}, idem.Options{})
+	s.handle = answering(http.StatusInternalServerError, "")
+	_ = s.post(t, "k")
+	again := s.post(t, "k")
+	wantRefusal(t, again, 201, idemhttp.ReasonAnswerNotKept, false)
+	if !strings.Contains(again.body, `"body_ref":"blob-7"`) {
+		t.Errorf("it tells %s", again.body)
 	}
 }

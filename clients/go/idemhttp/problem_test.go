@@ -119,14 +119,6 @@ func TestAStatusResourceTellsHowItStands(t *testing.T) {
 }
 
 func TestAStatusResourceIsForItsTenantAndSubjectOnly(t *testing.T) {
-	from := func(name string) func(*http.Request) (string, error) {
-		return func(r *http.Request) (string, error) {
-			if who := r.Header.Get(name); who != "" {
-				return who, nil
-			}
-			return "", idemhttp.Refuse(401, "who are you?")
-		}
-	}
 	s := open(t, idemhttp.Config{
 		StatusPath: "/idempotency/", StatusSecret: []byte("0123456789abcdef"), Wait: -1, Tenant: from("X-Tenant"), Subject: from("X-User"),
 	}, idem.Options{})
