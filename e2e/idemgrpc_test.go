@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -91,44 +90,15 @@ func orderAt(ctx context.Context, t *testing.T, addr string, o ...grpc.DialOptio
 
 func withKey(ctx context.Context, key string) context.Context { return idemgrpc.WithKey(ctx, key) }
 
-// Two replicas, on PostgreSQL each with a daemon of its own.
 func TestFiftyGuardedCallsAtOnceWithOneKeyHaveOneEffectAndFiftyAnswers(t *testing.T) {
-	const callers = 50
-	house.EachStore(t, func(t *testing.T, s harness.Store) {
-		daemons := []string{house.Serve(t, s).GRPC}
-		daemons = append(daemons, daemons[0])
-		if s.Shared {
-			daemons[1] = house.Serve(t, s).GRPC
-		}
-		var effects, replays atomic.Int32
-		proxies, replicas := []*fault.GRPC{}, []*replica{}
-		effect := func(context.Context) (*testpb.SimpleResponse, error) {
-			harness.Until(t, "all callers to have asked", func() bool {
-				return proxies[0].Calls(reserveMethod)+proxies[1].Calls(reserveMethod) >= callers
-			})
-			return &testpb.SimpleResponse{Username: fmt.Sprint("effect ", effects.Add(1))}, nil
-		}
-		for _, daemon := range daemons {
-			proxies = append(proxies, harness.GRPC(t, daemon))
-		}
-		for _, proxy := range proxies {
-			replicas = append(replicas, serveOrders(t, effect, grpc.ChainUnaryInterceptor(guardOrders(t, proxy.Addr(), idemgrpc.Guard{}, idem.Options{}))))
-		}
-		var all sync.WaitGroup
-		for i := range callers {
-			all.Go(func() {
-				got := replicas[i%2].order(withKey(harness.Bounded(t), "k"), t)
-				if got.err != nil || got.response.GetUsername() != "effect 1" {
-					t.Errorf("a caller is answered %v, %v", got.response, got.err)
-				}
-				if got.replayed {
-					replays.Add(1)
-				}
-			})
-		}
-		all.Wait()
-		if effects.Load() != 1 || replays.Load() != callers-1 {
-			t.Errorf("%d effects, %d replays", effects.Load(), replays.Load())
+	fiftyAtOnce(t, func(t *testing.T, daemon string, effect func() string) func() (string, bool, error) {
+		r := serveOrders(t, func(context.Context) (*testpb.SimpleResponse, error) {
+			return &testpb.SimpleResponse{Username: effect()}, nil
+		},
+			grpc.ChainUnaryInterceptor(guardOrders(t, daemon, idemgrpc.Guard{}, idem.Options{})))
+		return func() (string, bool, error) {
+			got := r.order(withKey(harness.Bounded(t), "k"), t)
+			return got.response.GetUsername(), got.replayed, got.err
 		}
 	})
 }

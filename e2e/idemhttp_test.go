@@ -8,13 +8,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/idemhttp"
-	"github.com/idemd/idemd/e2e/fault"
 	"github.com/idemd/idemd/e2e/harness"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
@@ -71,46 +69,19 @@ func post(ctx context.Context, t *testing.T, url, key, body string) heard {
 	}
 }
 
-// Two replicas, on PostgreSQL each with a daemon of its own.
 func TestFiftyGuardedRequestsAtOnceWithOneKeyHaveOneEffectAndFiftyAnswers(t *testing.T) {
-	const callers = 50
-	house.EachStore(t, func(t *testing.T, s harness.Store) {
-		daemons := []string{house.Serve(t, s).GRPC}
-		daemons = append(daemons, daemons[0])
-		if s.Shared {
-			daemons[1] = house.Serve(t, s).GRPC
-		}
-		var effects, replays atomic.Int32
-		var proxies []*fault.GRPC
-		var replicas []string
-		effect := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			harness.Until(t, "all callers to have asked", func() bool {
-				return proxies[0].Calls(reserveMethod)+proxies[1].Calls(reserveMethod) >= callers
-			})
-			w.WriteHeader(http.StatusCreated)
-			_, _ = fmt.Fprint(w, "effect ", effects.Add(1))
-		})
-		for _, daemon := range daemons {
-			proxies = append(proxies, harness.GRPC(t, daemon))
-		}
-		for _, proxy := range proxies {
-			replicas = append(replicas, serveHTTP(t, guardHTTP(t, proxy.Addr(), idemhttp.Config{}, idem.Options{}).Middleware(effect)))
-		}
-		var all sync.WaitGroup
-		for i := range callers {
-			all.Go(func() {
-				got := post(harness.Bounded(t), t, replicas[i%2], "k", "order")
-				if got.err != nil || got.status != http.StatusCreated || got.body != "effect 1" {
-					t.Errorf("a caller is answered %d %q, %v", got.status, got.body, got.err)
-				}
-				if got.replayed {
-					replays.Add(1)
-				}
-			})
-		}
-		all.Wait()
-		if effects.Load() != 1 || replays.Load() != callers-1 {
-			t.Errorf("%d effects, %d replays", effects.Load(), replays.Load())
+	fiftyAtOnce(t, func(t *testing.T, daemon string, effect func() string) func() (string, bool, error) {
+		url := serveHTTP(t, guardHTTP(t, daemon, idemhttp.Config{}, idem.Options{}).Middleware(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(w, effect())
+			})))
+		return func() (string, bool, error) {
+			got := post(harness.Bounded(t), t, url, "k", "order")
+			if got.err == nil && got.status != http.StatusCreated {
+				t.Errorf("a caller is answered %d", got.status)
+			}
+			return got.body, got.replayed, got.err
 		}
 	})
 }
