@@ -96,8 +96,8 @@ func runFront(ctx context.Context, args []string, logs io.Writer) error {
 		return err
 	}
 	defer closeClient()
-	// The calls carry keys that are derived where they are made; a call that has none, by
-	// mistake, gets one here instead of being refused.
+	// The handlers derive the keys of their calls. A call of these methods that is made
+	// elsewhere gets a key of its own here, one for all tries that gRPC makes.
 	keys, err := idemgrpc.UnaryClientInterceptor(idemgrpc.ClientConfig{Methods: []string{
 		paymentsv1.PaymentsService_Charge_FullMethodName, paymentsv1.PaymentsService_UpdateAccount_FullMethodName,
 	}})

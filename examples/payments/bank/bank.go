@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Slowest is the bank's promise: what is not in its statement this long after its request
-// was sent will never be.
+// Slowest is the bank's promise: a request is in its statement this long after it has come
+// in, or never.
 const Slowest = 2 * time.Second
 
 // Cards that make trouble. Any other is booked and answered at once.

@@ -96,7 +96,7 @@ func decode(r *http.Request, into any) error {
 	decoder := json.NewDecoder(io.LimitReader(r.Body, maxBodyBytes))
 	decoder.DisallowUnknownFields()
 	if decoder.Decode(into) != nil || decoder.More() {
-		return errors.New("The body is not the JSON object that this resource takes.") //nolint:revive,staticcheck // shown to callers as it is
+		return errors.New("the body is not the JSON object that this resource takes")
 	}
 	return nil
 }

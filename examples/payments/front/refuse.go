@@ -49,12 +49,9 @@ func (p *problem) write(w http.ResponseWriter) {
 }
 
 // refusedForGood reads what payments refuses for good, all of it 4xx, which is final by
-// the guard's table; nil: it is something else. What payments' guard refuses has the same
-// codes, and is not final.
+// the guard's table; nil: it is something else. FailedPrecondition counts with a reason of
+// payments' own only: its guard says so, too, where nobody knows the outcome.
 func refusedForGood(said *status.Status) *problem {
-	if idemgrpc.ReasonOf(said.Err()) != "" {
-		return nil
-	}
 	switch info := refusal.In(said); info.GetReason() {
 	case refusal.CardDeclined:
 		return &problem{Title: said.Message(), Status: http.StatusPaymentRequired}
