@@ -207,6 +207,7 @@ func TestWhatIsRefusedBeforeItBeginsTakesNoKey(t *testing.T) {
 		{"nothing to pay", "alice", `{"order": "1", "cents": 0, "card": "visa"}`, http.StatusBadRequest},
 		{"a member by two names", "alice", `{"order": "1", "cents": 5, "Cents": 500, "card": "visa"}`, http.StatusBadRequest},
 		{"an order too long", "alice", payFor(strings.Repeat("9", 65), "visa"), http.StatusBadRequest},
+		{"a body too large", "alice", strings.Repeat(" ", 1<<17), http.StatusRequestEntityTooLarge},
 		{"nobody", "", payFor("1", "visa"), http.StatusUnauthorized},
 	} {
 		if got := house.send(t, http.MethodPost, "/payments", wrong.user, "k", wrong.body); got.status != wrong.status {

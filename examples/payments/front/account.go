@@ -41,7 +41,7 @@ func shown(a *paymentsv1.Account) account {
 }
 
 // change has payments change an account.
-func (f *Front) change(w http.ResponseWriter, r *http.Request) {
+func (h *handlers) change(w http.ResponseWriter, r *http.Request) {
 	c, err := changeIn(r)
 	if err != nil { // Validate has seen the same
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -50,7 +50,7 @@ func (f *Front) change(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(idemgrpc.WithDerivedKey(r.Context(), "change"), patience)
 	defer cancel()
 	user, _ := session(r) // the guard has asked for it
-	changed, err := f.payments.UpdateAccount(ctx, &paymentsv1.UpdateAccountRequest{
+	changed, err := h.payments.UpdateAccount(ctx, &paymentsv1.UpdateAccountRequest{
 		User: user, Id: r.PathValue("id"), LimitCents: *c.LimitCents, Version: c.Version,
 	})
 	if err != nil {
@@ -61,10 +61,10 @@ func (f *Front) change(w http.ResponseWriter, r *http.Request) {
 }
 
 // show reads an account. Reading needs no key.
-func (f *Front) show(w http.ResponseWriter, r *http.Request) {
+func (h *handlers) show(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	read, err := f.payments.GetAccount(ctx, &paymentsv1.GetAccountRequest{Id: r.PathValue("id")})
+	read, err := h.payments.GetAccount(ctx, &paymentsv1.GetAccountRequest{Id: r.PathValue("id")})
 	if err != nil {
 		p := refusedForGood(status.Convert(err))
 		if p == nil {

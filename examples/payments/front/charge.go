@@ -38,7 +38,7 @@ type payment struct {
 }
 
 // charge has payments charge the card.
-func (f *Front) charge(w http.ResponseWriter, r *http.Request) {
+func (h *handlers) charge(w http.ResponseWriter, r *http.Request) {
 	c, err := chargeIn(r)
 	if err != nil { // Validate has seen the same
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -47,7 +47,7 @@ func (f *Front) charge(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(idemgrpc.WithDerivedKey(r.Context(), "charge"), patience)
 	defer cancel()
 	user, _ := session(r) // the guard has asked for it
-	charged, err := f.payments.Charge(ctx, &paymentsv1.ChargeRequest{User: user, Order: c.Order, Cents: c.Cents, Card: c.Card})
+	charged, err := h.payments.Charge(ctx, &paymentsv1.ChargeRequest{User: user, Order: c.Order, Cents: c.Cents, Card: c.Card})
 	if err != nil {
 		refuse(w, r, err)
 		return

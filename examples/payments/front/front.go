@@ -3,7 +3,6 @@ package front
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -29,19 +28,21 @@ const (
 	// sessionHeader stands for real authentication: a cookie or token that is checked. Here
 	// everybody is who they say they are.
 	sessionHeader = "X-Session"
+	// maxBodyBytes bounds what is read of a request.
+	maxBodyBytes = 64 << 10
 	// statusPath is where requests that are under way can be looked at.
 	statusPath = "/requests/"
 )
 
-// Front answers browsers and other services.
-type Front struct {
+// handlers are what stands behind the guard.
+type handlers struct {
 	payments paymentsv1.PaymentsServiceClient
 }
 
 // Handler guards the front's mutating handlers. secret, at least 16 bytes, signs the
 // addresses of status resources: it is the same after a restart.
 func Handler(client *idem.Client, payments grpc.ClientConnInterface, secret []byte, log *slog.Logger) (http.Handler, error) {
-	f := &Front{paymentsv1.NewPaymentsServiceClient(payments)}
+	h := &handlers{paymentsv1.NewPaymentsServiceClient(payments)}
 	config := idemhttp.Config{
 		// Nothing happens in this process: all it does is to call payments, under a key that
 		// is derived from its own and so the same on every attempt. Running that again is
@@ -51,7 +52,7 @@ func Handler(client *idem.Client, payments grpc.ClientConnInterface, secret []by
 		// (It can't be repeated for ever: the daemon grants 20 attempts.)
 		Mode:  idem.Transactional,
 		Lease: lease, Wait: wait,
-		Subject:    session,
+		Subject: session, MaxBodyBytes: maxBodyBytes,
 		StatusPath: statusPath, StatusSecret: secret,
 		Observe: func(r *http.Request, e idemhttp.Event) {
 			log.Info("request", "path", r.URL.Path, "ending", e.Ending, "reason", e.Reason)
@@ -72,9 +73,9 @@ func Handler(client *idem.Client, payments grpc.ClientConnInterface, secret []by
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /payments", charges.Middleware(http.HandlerFunc(f.charge)))
-	mux.Handle("PATCH /accounts/{id}", changes.Middleware(http.HandlerFunc(f.change)))
-	mux.HandleFunc("GET /accounts/{id}", f.show)
+	mux.Handle("POST /payments", charges.Middleware(http.HandlerFunc(h.charge)))
+	mux.Handle("PATCH /accounts/{id}", changes.Middleware(http.HandlerFunc(h.change)))
+	mux.HandleFunc("GET /accounts/{id}", h.show)
 	mux.Handle(statusPath, charges.StatusHandler()) // by key: one of them shows both
 	return mux, nil
 }
@@ -88,12 +89,9 @@ func session(r *http.Request) (string, error) {
 	return user, nil
 }
 
-// maxBodyBytes bounds what is read of a body.
-const maxBodyBytes = 64 << 10
-
-// decode reads a JSON body with nothing unknown in it.
+// decode reads a JSON body with nothing unknown in it. The guard has bounded it.
 func decode(r *http.Request, into any) error {
-	decoder := json.NewDecoder(io.LimitReader(r.Body, maxBodyBytes))
+	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
 	if decoder.Decode(into) != nil || decoder.More() {
 		return errors.New("the body is not the JSON object that this resource takes")
