@@ -142,18 +142,16 @@ func (e *Engine) do(ctx, inTime context.Context, command reservation.Command) (r
 	if err := inTime.Err(); err != nil {
 		return nil, err
 	}
-	if err := e.policies.complete(command); err != nil {
-		return err, nil
+	if refusal := e.refusal(command); refusal != nil {
+		return refusal, nil
 	}
-	if err := command.Validate(); err != nil {
-		return err, nil
-	}
-	call := newCall(inTime, command)
+	done := make(alone)
+	call := newCall(inTime, command, done)
 	if err := e.queue.add(call); err != nil {
 		return err, nil
 	}
 	select {
-	case <-call.done:
+	case <-done:
 		if call.outcome == nil {
 			return nil, inTime.Err()
 		}
@@ -161,6 +159,14 @@ func (e *Engine) do(ctx, inTime context.Context, command reservation.Command) (r
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// refusal completes a command by its policy and says what is wrong with it.
+func (e *Engine) refusal(command reservation.Command) *reservation.Error {
+	if err := e.policies.complete(command); err != nil {
+		return err
+	}
+	return command.Validate()
 }
 
 // spread moves a retry hint by up to a quarter, so that those who were told at the

@@ -24,14 +24,41 @@ type call struct {
 	ctx     context.Context
 	command reservation.Command
 	size    int
-	busy    int                 // how often a rival held its address
-	heldAt  time.Time           // when it first did
 	outcome reservation.Outcome // nil = it was dropped
-	done    chan struct{}       // closed once outcome is set, or it is dropped
+	done    signal              // once outcome is set, or it is dropped
+
+	// then is the same caller's next command on the same address: they stay together, so
+	// that they are applied in order. What follows is of the first of such a chain.
+	then   *call
+	busy   int       // how often a rival held the address
+	heldAt time.Time // when it first did
 }
 
-func newCall(ctx context.Context, command reservation.Command) *call {
-	return &call{ctx: ctx, command: command, size: sizeOf(command), done: make(chan struct{})}
+// signal tells a caller that its calls are answered.
+type signal interface{ one() }
+
+// alone is the signal of a lone call.
+type alone chan struct{}
+
+func (a alone) one() { close(a) }
+
+func newCall(ctx context.Context, command reservation.Command, done signal) *call {
+	return &call{ctx: ctx, command: command, size: sizeOf(command), done: done}
+}
+
+// chain is a call and what stays with it.
+func (c *call) chain(yield func(*call) bool) {
+	for ; c != nil && yield(c); c = c.then {
+	}
+}
+
+// extent is the number and the size of a chain's commands.
+func (c *call) extent() (n, size int) {
+	for link := range c.chain {
+		n++
+		size += link.size
+	}
+	return n, size
 }
 
 // sizeOf estimates the memory that a queued command holds on to, in bytes.
@@ -82,20 +109,22 @@ func newQueue() *queue {
 	return q
 }
 
+// add queues a call and what stays with it.
 func (q *queue) add(c *call) *reservation.Error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	n, size := c.extent()
 	switch {
 	case q.draining:
 		return draining()
-	case q.pending >= maxQueued || q.size+c.size > maxQueuedBytes:
+	case q.pending >= maxQueued || q.size+size > maxQueuedBytes:
 		return &reservation.Error{
 			Reason: reservation.Overloaded, RetryAfter: overloadRetry,
 			Message: "too many calls are waiting for the store (at most 8192, and 256 MiB)",
 		}
 	}
-	q.pending++
-	q.size += c.size
+	q.pending += n
+	q.size += size
 	q.waiting = append(q.waiting, c)
 	q.arrived.Signal()
 	return nil
@@ -147,12 +176,16 @@ func (q *queue) takeHeld() []*call {
 	return cut(&q.held)
 }
 
-// cut takes the first calls, as many as make a batch.
+// cut takes the first calls, as many as make a batch. A chain is never larger than one.
 func cut(calls *[]*call) []*call {
-	n, size := 0, 0
-	for n < min(len(*calls), store.MaxBatch) && (n == 0 || size+(*calls)[n].size <= maxBatchBytes) {
-		size += (*calls)[n].size
-		n++
+	n, commands, size := 0, 0, 0
+	for ; n < len(*calls); n++ {
+		count, bytes := (*calls)[n].extent()
+		if n > 0 && (commands+count > store.MaxBatch || size+bytes > maxBatchBytes) {
+			break
+		}
+		commands += count
+		size += bytes
 	}
 	batch := slices.Clone((*calls)[:n])
 	*calls = slices.Delete(*calls, 0, n)

@@ -88,7 +88,7 @@ func TestWhatADaemonWritesItsOwnWaitersNeedNotWaitToRead(t *testing.T) {
 		store: storetest.OpenMem(t).Store, queue: q, take: q.take, timeout: time.Minute,
 		changed: func(calls []*call) { heard = append(heard, calls...) },
 	}
-	c := newCall(t.Context(), storetest.Reserve(storetest.At("k"), 1))
+	c := newCall(t.Context(), storetest.Reserve(storetest.At("k"), 1), make(alone))
 	if err := q.add(c); err != nil {
 		t.Fatal(err)
 	}

@@ -168,9 +168,11 @@ func (w *waiters) changed(calls []*call) {
 		return
 	}
 	w.recentMu.Lock()
-	for _, c := range calls {
-		if len(w.recent) < maxRecent && settles(c.outcome) {
-			w.recent = append(w.recent, c.command.Target())
+	for _, first := range calls {
+		for c := range first.chain {
+			if len(w.recent) < maxRecent && settles(c.outcome) {
+				w.recent = append(w.recent, c.command.Target())
+			}
 		}
 	}
 	w.recentMu.Unlock()

@@ -27,19 +27,21 @@ func (w *writer) run() {
 
 func (w *writer) apply(batch []*call) {
 	live := w.dropGone(batch)
-	if len(live) == 0 {
-		return
+	commands := make([]reservation.Command, 0, len(live))
+	for _, first := range live {
+		for c := range first.chain {
+			commands = append(commands, c.command)
+		}
 	}
-	commands := make([]reservation.Command, len(live))
-	for i, c := range live {
-		commands[i] = c.command
+	if len(commands) == 0 {
+		return
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
 	outcomes := w.store.Apply(ctx, commands)
 	cancel()
 	if w.applied != nil {
-		w.applied(len(live), time.Since(began))
+		w.applied(len(commands), time.Since(began))
 	}
 	w.answer(live, outcomes)
 }
@@ -49,14 +51,17 @@ func (w *writer) apply(batch []*call) {
 func (w *writer) dropGone(batch []*call) []*call {
 	live := batch[:0]
 	gone, size := 0, 0
-	for _, c := range batch {
-		if c.ctx.Err() == nil {
-			live = append(live, c)
+	for _, first := range batch {
+		if first.ctx.Err() == nil {
+			live = append(live, first)
 			continue
 		}
-		close(c.done)
-		gone++
-		size += c.size
+		n, bytes := first.extent()
+		gone += n
+		size += bytes
+		for c := range first.chain {
+			c.done.one()
+		}
 	}
 	w.queue.answered(gone, size)
 	return live
@@ -64,19 +69,28 @@ func (w *writer) dropGone(batch []*call) []*call {
 
 func (w *writer) answer(calls []*call, outcomes []reservation.Outcome) {
 	answered, size := 0, 0
-	for i, c := range calls {
-		if store.IsBusy(outcomes[i]) {
-			if c.busy == 0 || time.Since(c.heldAt) < w.heldTimeout {
-				w.queue.again(c)
-				continue
-			}
-			outcomes[i] = store.Unavailable()
+	kept := calls[:0]
+	for _, first := range calls {
+		n, bytes := first.extent()
+		own := outcomes[:n]
+		outcomes = outcomes[n:]
+		// What a rival holds it holds for the whole chain: it is about one address.
+		if store.IsBusy(own[0]) && (first.busy == 0 || time.Since(first.heldAt) < w.heldTimeout) {
+			w.queue.again(first)
+			continue
 		}
-		c.outcome = outcomes[i]
-		close(c.done)
-		answered++
-		size += c.size
+		i := 0
+		for c := range first.chain {
+			if c.outcome = own[i]; store.IsBusy(c.outcome) {
+				c.outcome = store.Unavailable()
+			}
+			i++
+			c.done.one()
+		}
+		kept = append(kept, first)
+		answered += n
+		size += bytes
 	}
 	w.queue.answered(answered, size)
-	w.changed(calls)
+	w.changed(kept)
 }

@@ -55,6 +55,20 @@ func protoOwned(o *reservation.Owned) *idemdv1.Owned {
 	}
 }
 
+func protoExtended(o *reservation.Extended) *idemdv1.ExtendResponse {
+	return &idemdv1.ExtendResponse{
+		LeaseExpiresAt: protoTime(o.LeaseExpiresAt), LeaseRemaining: durationpb.New(max(0, o.LeaseRemaining)), Clamped: o.Clamped,
+	}
+}
+
+func protoCompleted(o *reservation.Recorded) *idemdv1.CompleteResponse {
+	return &idemdv1.CompleteResponse{Version: o.Version, ExpiresAt: protoTime(o.ExpiresAt), Repeated: o.Repeated}
+}
+
+func protoFailed(o *reservation.Recorded) *idemdv1.FailResponse {
+	return &idemdv1.FailResponse{Version: o.Version, ExpiresAt: protoTime(o.ExpiresAt), Repeated: o.Repeated}
+}
+
 func protoInProgress(o *reservation.InProgress) *idemdv1.InProgress {
 	return &idemdv1.InProgress{
 		State: protoState(o.State), Attempt: o.Attempt, Owner: o.Owner,

@@ -58,9 +58,7 @@ func (s *idempotency) Extend(ctx context.Context, r *idemdv1.ExtendRequest) (*id
 	if err != nil {
 		return nil, err
 	}
-	return &idemdv1.ExtendResponse{
-		LeaseExpiresAt: protoTime(o.LeaseExpiresAt), LeaseRemaining: durationpb.New(max(0, o.LeaseRemaining)), Clamped: o.Clamped,
-	}, nil
+	return protoExtended(o), nil
 }
 
 // Complete implements idemdv1.IdempotencyServiceServer.
@@ -69,7 +67,7 @@ func (s *idempotency) Complete(ctx context.Context, r *idemdv1.CompleteRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return &idemdv1.CompleteResponse{Version: o.Version, ExpiresAt: protoTime(o.ExpiresAt), Repeated: o.Repeated}, nil
+	return protoCompleted(o), nil
 }
 
 // Fail implements idemdv1.IdempotencyServiceServer.
@@ -78,7 +76,7 @@ func (s *idempotency) Fail(ctx context.Context, r *idemdv1.FailRequest) (*idemdv
 	if err != nil {
 		return nil, err
 	}
-	return &idemdv1.FailResponse{Version: o.Version, ExpiresAt: protoTime(o.ExpiresAt), Repeated: o.Repeated}, nil
+	return protoFailed(o), nil
 }
 
 // Lookup implements idemdv1.IdempotencyServiceServer.

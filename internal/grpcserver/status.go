@@ -25,7 +25,7 @@ func codeOf(reason reservation.Reason) codes.Code {
 	case reservation.TenantInvalid, reservation.NamespaceInvalid, reservation.KeyInvalid,
 		reservation.FingerprintInvalid, reservation.TokenInvalid, reservation.DurationOutOfRange,
 		reservation.ResultInvalid, reservation.CheckpointInvalid, reservation.LabelInvalid,
-		reservation.TimeInvalid, reservation.EnumInvalid:
+		reservation.TimeInvalid, reservation.EnumInvalid, reservation.BatchInvalid:
 		return codes.InvalidArgument
 	case reservation.FingerprintMismatch, reservation.StaleToken, reservation.AlreadyFinished,
 		reservation.TokenSpent, reservation.KeyMayHaveExpired, reservation.NotUnresolved,

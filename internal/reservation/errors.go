@@ -36,8 +36,9 @@ const (
 	ResultTooLarge      Reason = "RESULT_TOO_LARGE"
 )
 
-// The reasons of the rooms above: stores, engine and daemon.
+// The reasons of the rooms above: stores, engine, server and daemon.
 const (
+	BatchInvalid     Reason = "BATCH_INVALID"
 	StoreUnavailable Reason = "STORE_UNAVAILABLE"
 	Draining         Reason = "DRAINING"
 	Overloaded       Reason = "OVERLOADED"

@@ -20,6 +20,7 @@ const (
 	LabelInvalid        Reason = "LABEL_INVALID"
 	TimeInvalid         Reason = "TIME_INVALID"
 	EnumInvalid         Reason = "ENUM_INVALID"
+	BatchInvalid        Reason = "BATCH_INVALID"
 	FingerprintMismatch Reason = "FINGERPRINT_MISMATCH"
 	StaleToken          Reason = "STALE_TOKEN"
 	AlreadyFinished     Reason = "ALREADY_FINISHED"

@@ -9,6 +9,7 @@ package idemdv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	anypb "google.golang.org/protobuf/types/known/anypb"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
@@ -943,6 +944,456 @@ func (x *LookupResponse) GetReservation() *Reservation {
 	return nil
 }
 
+// BatchRequest is many commands.
+type BatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 - 1,000, together at most 4 MiB.
+	Commands      []*BatchCommand `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchRequest) Reset() {
+	*x = BatchRequest{}
+	mi := &file_idemd_v1_idemd_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchRequest) ProtoMessage() {}
+
+func (x *BatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idemd_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
+func (*BatchRequest) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idemd_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *BatchRequest) GetCommands() []*BatchCommand {
+	if x != nil {
+		return x.Commands
+	}
+	return nil
+}
+
+// BatchCommand is one of them.
+type BatchCommand struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What to do. Required.
+	//
+	// Types that are valid to be assigned to Command:
+	//
+	//	*BatchCommand_Reserve
+	//	*BatchCommand_Extend
+	//	*BatchCommand_Complete
+	//	*BatchCommand_Fail
+	//	*BatchCommand_Lookup
+	Command       isBatchCommand_Command `protobuf_oneof:"command"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchCommand) Reset() {
+	*x = BatchCommand{}
+	mi := &file_idemd_v1_idemd_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchCommand) ProtoMessage() {}
+
+func (x *BatchCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idemd_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchCommand.ProtoReflect.Descriptor instead.
+func (*BatchCommand) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idemd_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *BatchCommand) GetCommand() isBatchCommand_Command {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *BatchCommand) GetReserve() *ReserveRequest {
+	if x != nil {
+		if x, ok := x.Command.(*BatchCommand_Reserve); ok {
+			return x.Reserve
+		}
+	}
+	return nil
+}
+
+func (x *BatchCommand) GetExtend() *ExtendRequest {
+	if x != nil {
+		if x, ok := x.Command.(*BatchCommand_Extend); ok {
+			return x.Extend
+		}
+	}
+	return nil
+}
+
+func (x *BatchCommand) GetComplete() *CompleteRequest {
+	if x != nil {
+		if x, ok := x.Command.(*BatchCommand_Complete); ok {
+			return x.Complete
+		}
+	}
+	return nil
+}
+
+func (x *BatchCommand) GetFail() *FailRequest {
+	if x != nil {
+		if x, ok := x.Command.(*BatchCommand_Fail); ok {
+			return x.Fail
+		}
+	}
+	return nil
+}
+
+func (x *BatchCommand) GetLookup() *LookupRequest {
+	if x != nil {
+		if x, ok := x.Command.(*BatchCommand_Lookup); ok {
+			return x.Lookup
+		}
+	}
+	return nil
+}
+
+type isBatchCommand_Command interface {
+	isBatchCommand_Command()
+}
+
+type BatchCommand_Reserve struct {
+	// As the call Reserve; wait is not looked at.
+	Reserve *ReserveRequest `protobuf:"bytes,1,opt,name=reserve,proto3,oneof"`
+}
+
+type BatchCommand_Extend struct {
+	// As the call Extend.
+	Extend *ExtendRequest `protobuf:"bytes,2,opt,name=extend,proto3,oneof"`
+}
+
+type BatchCommand_Complete struct {
+	// As the call Complete.
+	Complete *CompleteRequest `protobuf:"bytes,3,opt,name=complete,proto3,oneof"`
+}
+
+type BatchCommand_Fail struct {
+	// As the call Fail.
+	Fail *FailRequest `protobuf:"bytes,4,opt,name=fail,proto3,oneof"`
+}
+
+type BatchCommand_Lookup struct {
+	// As the call Lookup; wait is not looked at.
+	Lookup *LookupRequest `protobuf:"bytes,5,opt,name=lookup,proto3,oneof"`
+}
+
+func (*BatchCommand_Reserve) isBatchCommand_Command() {}
+
+func (*BatchCommand_Extend) isBatchCommand_Command() {}
+
+func (*BatchCommand_Complete) isBatchCommand_Command() {}
+
+func (*BatchCommand_Fail) isBatchCommand_Command() {}
+
+func (*BatchCommand_Lookup) isBatchCommand_Command() {}
+
+// BatchResponse answers many commands.
+type BatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each command, in their order.
+	Outcomes      []*BatchOutcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchResponse) Reset() {
+	*x = BatchResponse{}
+	mi := &file_idemd_v1_idemd_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchResponse) ProtoMessage() {}
+
+func (x *BatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idemd_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchResponse.ProtoReflect.Descriptor instead.
+func (*BatchResponse) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idemd_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *BatchResponse) GetOutcomes() []*BatchOutcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+// BatchOutcome is what became of one command.
+type BatchOutcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What its own call would have answered.
+	//
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*BatchOutcome_Error
+	//	*BatchOutcome_Reserve
+	//	*BatchOutcome_Extend
+	//	*BatchOutcome_Complete
+	//	*BatchOutcome_Fail
+	//	*BatchOutcome_Lookup
+	Outcome       isBatchOutcome_Outcome `protobuf_oneof:"outcome"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchOutcome) Reset() {
+	*x = BatchOutcome{}
+	mi := &file_idemd_v1_idemd_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchOutcome) ProtoMessage() {}
+
+func (x *BatchOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idemd_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchOutcome.ProtoReflect.Descriptor instead.
+func (*BatchOutcome) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idemd_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *BatchOutcome) GetOutcome() isBatchOutcome_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *BatchOutcome) GetError() *Status {
+	if x != nil {
+		if x, ok := x.Outcome.(*BatchOutcome_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+func (x *BatchOutcome) GetReserve() *ReserveResponse {
+	if x != nil {
+		if x, ok := x.Outcome.(*BatchOutcome_Reserve); ok {
+			return x.Reserve
+		}
+	}
+	return nil
+}
+
+func (x *BatchOutcome) GetExtend() *ExtendResponse {
+	if x != nil {
+		if x, ok := x.Outcome.(*BatchOutcome_Extend); ok {
+			return x.Extend
+		}
+	}
+	return nil
+}
+
+func (x *BatchOutcome) GetComplete() *CompleteResponse {
+	if x != nil {
+		if x, ok := x.Outcome.(*BatchOutcome_Complete); ok {
+			return x.Complete
+		}
+	}
+	return nil
+}
+
+func (x *BatchOutcome) GetFail() *FailResponse {
+	if x != nil {
+		if x, ok := x.Outcome.(*BatchOutcome_Fail); ok {
+			return x.Fail
+		}
+	}
+	return nil
+}
+
+func (x *BatchOutcome) GetLookup() *LookupResponse {
+	if x != nil {
+		if x, ok := x.Outcome.(*BatchOutcome_Lookup); ok {
+			return x.Lookup
+		}
+	}
+	return nil
+}
+
+type isBatchOutcome_Outcome interface {
+	isBatchOutcome_Outcome()
+}
+
+type BatchOutcome_Error struct {
+	// It was refused.
+	Error *Status `protobuf:"bytes,1,opt,name=error,proto3,oneof"`
+}
+
+type BatchOutcome_Reserve struct {
+	// Of a reserve.
+	Reserve *ReserveResponse `protobuf:"bytes,2,opt,name=reserve,proto3,oneof"`
+}
+
+type BatchOutcome_Extend struct {
+	// Of an extend.
+	Extend *ExtendResponse `protobuf:"bytes,3,opt,name=extend,proto3,oneof"`
+}
+
+type BatchOutcome_Complete struct {
+	// Of a complete.
+	Complete *CompleteResponse `protobuf:"bytes,4,opt,name=complete,proto3,oneof"`
+}
+
+type BatchOutcome_Fail struct {
+	// Of a fail.
+	Fail *FailResponse `protobuf:"bytes,5,opt,name=fail,proto3,oneof"`
+}
+
+type BatchOutcome_Lookup struct {
+	// Of a lookup.
+	Lookup *LookupResponse `protobuf:"bytes,6,opt,name=lookup,proto3,oneof"`
+}
+
+func (*BatchOutcome_Error) isBatchOutcome_Outcome() {}
+
+func (*BatchOutcome_Reserve) isBatchOutcome_Outcome() {}
+
+func (*BatchOutcome_Extend) isBatchOutcome_Outcome() {}
+
+func (*BatchOutcome_Complete) isBatchOutcome_Outcome() {}
+
+func (*BatchOutcome_Fail) isBatchOutcome_Outcome() {}
+
+func (*BatchOutcome_Lookup) isBatchOutcome_Outcome() {}
+
+// Status is google.rpc.Status, field by field: what a call of its own would have
+// failed with, details included.
+type Status struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A gRPC code.
+	Code int32 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
+	// For people.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// ErrorInfo and RetryInfo, as of a call.
+	Details       []*anypb.Any `protobuf:"bytes,3,rep,name=details,proto3" json:"details,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Status) Reset() {
+	*x = Status{}
+	mi := &file_idemd_v1_idemd_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Status) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Status) ProtoMessage() {}
+
+func (x *Status) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idemd_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Status.ProtoReflect.Descriptor instead.
+func (*Status) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idemd_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Status) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Status) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Status) GetDetails() []*anypb.Any {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 // ResolveRequest gives the verdict on an unresolved operation.
 type ResolveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -976,7 +1427,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_idemd_v1_idemd_proto_msgTypes[10]
+	mi := &file_idemd_v1_idemd_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1439,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_idemd_proto_msgTypes[10]
+	mi := &file_idemd_v1_idemd_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1452,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_idemd_proto_rawDescGZIP(), []int{10}
+	return file_idemd_v1_idemd_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResolveRequest) GetTenant() string {
@@ -1080,7 +1531,7 @@ type ResolveResponse struct {
 
 func (x *ResolveResponse) Reset() {
 	*x = ResolveResponse{}
-	mi := &file_idemd_v1_idemd_proto_msgTypes[11]
+	mi := &file_idemd_v1_idemd_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1543,7 @@ func (x *ResolveResponse) String() string {
 func (*ResolveResponse) ProtoMessage() {}
 
 func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_idemd_proto_msgTypes[11]
+	mi := &file_idemd_v1_idemd_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1556,7 @@ func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveResponse.ProtoReflect.Descriptor instead.
 func (*ResolveResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_idemd_proto_rawDescGZIP(), []int{11}
+	return file_idemd_v1_idemd_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResolveResponse) GetVersion() int64 {
@@ -1126,7 +1577,7 @@ var File_idemd_v1_idemd_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_idemd_proto_rawDesc = "" +
 	"\n" +
-	"\x14idemd/v1/idemd.proto\x12\bidemd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/types.proto\"\x80\x04\n" +
+	"\x14idemd/v1/idemd.proto\x12\bidemd.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/types.proto\"\x80\x04\n" +
 	"\x0eReserveRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1202,7 +1653,30 @@ const file_idemd_v1_idemd_proto_rawDesc = "" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12-\n" +
 	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"I\n" +
 	"\x0eLookupResponse\x127\n" +
-	"\vreservation\x18\x01 \x01(\v2\x15.idemd.v1.ReservationR\vreservation\"\xaf\x02\n" +
+	"\vreservation\x18\x01 \x01(\v2\x15.idemd.v1.ReservationR\vreservation\"B\n" +
+	"\fBatchRequest\x122\n" +
+	"\bcommands\x18\x01 \x03(\v2\x16.idemd.v1.BatchCommandR\bcommands\"\x9b\x02\n" +
+	"\fBatchCommand\x124\n" +
+	"\areserve\x18\x01 \x01(\v2\x18.idemd.v1.ReserveRequestH\x00R\areserve\x121\n" +
+	"\x06extend\x18\x02 \x01(\v2\x17.idemd.v1.ExtendRequestH\x00R\x06extend\x127\n" +
+	"\bcomplete\x18\x03 \x01(\v2\x19.idemd.v1.CompleteRequestH\x00R\bcomplete\x12+\n" +
+	"\x04fail\x18\x04 \x01(\v2\x15.idemd.v1.FailRequestH\x00R\x04fail\x121\n" +
+	"\x06lookup\x18\x05 \x01(\v2\x17.idemd.v1.LookupRequestH\x00R\x06lookupB\t\n" +
+	"\acommand\"C\n" +
+	"\rBatchResponse\x122\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x16.idemd.v1.BatchOutcomeR\boutcomes\"\xca\x02\n" +
+	"\fBatchOutcome\x12(\n" +
+	"\x05error\x18\x01 \x01(\v2\x10.idemd.v1.StatusH\x00R\x05error\x125\n" +
+	"\areserve\x18\x02 \x01(\v2\x19.idemd.v1.ReserveResponseH\x00R\areserve\x122\n" +
+	"\x06extend\x18\x03 \x01(\v2\x18.idemd.v1.ExtendResponseH\x00R\x06extend\x128\n" +
+	"\bcomplete\x18\x04 \x01(\v2\x1a.idemd.v1.CompleteResponseH\x00R\bcomplete\x12,\n" +
+	"\x04fail\x18\x05 \x01(\v2\x16.idemd.v1.FailResponseH\x00R\x04fail\x122\n" +
+	"\x06lookup\x18\x06 \x01(\v2\x18.idemd.v1.LookupResponseH\x00R\x06lookupB\t\n" +
+	"\aoutcome\"f\n" +
+	"\x06Status\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
+	"\adetails\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\xaf\x02\n" +
 	"\x0eResolveRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1216,13 +1690,14 @@ const file_idemd_v1_idemd_proto_rawDesc = "" +
 	"breakLease\"G\n" +
 	"\x0fResolveResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1a\n" +
-	"\brepeated\x18\x02 \x01(\bR\brepeated2\xc8\x02\n" +
+	"\brepeated\x18\x02 \x01(\bR\brepeated2\x82\x03\n" +
 	"\x12IdempotencyService\x12>\n" +
 	"\aReserve\x12\x18.idemd.v1.ReserveRequest\x1a\x19.idemd.v1.ReserveResponse\x12;\n" +
 	"\x06Extend\x12\x17.idemd.v1.ExtendRequest\x1a\x18.idemd.v1.ExtendResponse\x12A\n" +
 	"\bComplete\x12\x19.idemd.v1.CompleteRequest\x1a\x1a.idemd.v1.CompleteResponse\x125\n" +
 	"\x04Fail\x12\x15.idemd.v1.FailRequest\x1a\x16.idemd.v1.FailResponse\x12;\n" +
-	"\x06Lookup\x12\x17.idemd.v1.LookupRequest\x1a\x18.idemd.v1.LookupResponse2Q\n" +
+	"\x06Lookup\x12\x17.idemd.v1.LookupRequest\x1a\x18.idemd.v1.LookupResponse\x128\n" +
+	"\x05Batch\x12\x16.idemd.v1.BatchRequest\x1a\x17.idemd.v1.BatchResponse2Q\n" +
 	"\x0fOperatorService\x12>\n" +
 	"\aResolve\x12\x18.idemd.v1.ResolveRequest\x1a\x19.idemd.v1.ResolveResponseB-Z+github.com/idemd/idemd/gen/idemd/v1;idemdv1b\x06proto3"
 
@@ -1238,7 +1713,7 @@ func file_idemd_v1_idemd_proto_rawDescGZIP() []byte {
 	return file_idemd_v1_idemd_proto_rawDescData
 }
 
-var file_idemd_v1_idemd_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_idemd_v1_idemd_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_idemd_v1_idemd_proto_goTypes = []any{
 	(*ReserveRequest)(nil),        // 0: idemd.v1.ReserveRequest
 	(*ReserveResponse)(nil),       // 1: idemd.v1.ReserveResponse
@@ -1250,64 +1725,86 @@ var file_idemd_v1_idemd_proto_goTypes = []any{
 	(*FailResponse)(nil),          // 7: idemd.v1.FailResponse
 	(*LookupRequest)(nil),         // 8: idemd.v1.LookupRequest
 	(*LookupResponse)(nil),        // 9: idemd.v1.LookupResponse
-	(*ResolveRequest)(nil),        // 10: idemd.v1.ResolveRequest
-	(*ResolveResponse)(nil),       // 11: idemd.v1.ResolveResponse
-	(*Fingerprint)(nil),           // 12: idemd.v1.Fingerprint
-	(*durationpb.Duration)(nil),   // 13: google.protobuf.Duration
-	(LapsePolicy)(0),              // 14: idemd.v1.LapsePolicy
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*Owned)(nil),                 // 16: idemd.v1.Owned
-	(*InProgress)(nil),            // 17: idemd.v1.InProgress
-	(*Replay)(nil),                // 18: idemd.v1.Replay
-	(*Unresolved)(nil),            // 19: idemd.v1.Unresolved
-	(*Result)(nil),                // 20: idemd.v1.Result
-	(FailureKind)(0),              // 21: idemd.v1.FailureKind
-	(*Reservation)(nil),           // 22: idemd.v1.Reservation
-	(Verdict)(0),                  // 23: idemd.v1.Verdict
+	(*BatchRequest)(nil),          // 10: idemd.v1.BatchRequest
+	(*BatchCommand)(nil),          // 11: idemd.v1.BatchCommand
+	(*BatchResponse)(nil),         // 12: idemd.v1.BatchResponse
+	(*BatchOutcome)(nil),          // 13: idemd.v1.BatchOutcome
+	(*Status)(nil),                // 14: idemd.v1.Status
+	(*ResolveRequest)(nil),        // 15: idemd.v1.ResolveRequest
+	(*ResolveResponse)(nil),       // 16: idemd.v1.ResolveResponse
+	(*Fingerprint)(nil),           // 17: idemd.v1.Fingerprint
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(LapsePolicy)(0),              // 19: idemd.v1.LapsePolicy
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*Owned)(nil),                 // 21: idemd.v1.Owned
+	(*InProgress)(nil),            // 22: idemd.v1.InProgress
+	(*Replay)(nil),                // 23: idemd.v1.Replay
+	(*Unresolved)(nil),            // 24: idemd.v1.Unresolved
+	(*Result)(nil),                // 25: idemd.v1.Result
+	(FailureKind)(0),              // 26: idemd.v1.FailureKind
+	(*Reservation)(nil),           // 27: idemd.v1.Reservation
+	(*anypb.Any)(nil),             // 28: google.protobuf.Any
+	(Verdict)(0),                  // 29: idemd.v1.Verdict
 }
 var file_idemd_v1_idemd_proto_depIdxs = []int32{
-	12, // 0: idemd.v1.ReserveRequest.fingerprint:type_name -> idemd.v1.Fingerprint
-	13, // 1: idemd.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
-	13, // 2: idemd.v1.ReserveRequest.retention:type_name -> google.protobuf.Duration
-	14, // 3: idemd.v1.ReserveRequest.on_lapse:type_name -> idemd.v1.LapsePolicy
-	13, // 4: idemd.v1.ReserveRequest.wait:type_name -> google.protobuf.Duration
-	15, // 5: idemd.v1.ReserveRequest.first_attempt_at:type_name -> google.protobuf.Timestamp
-	16, // 6: idemd.v1.ReserveResponse.owned:type_name -> idemd.v1.Owned
-	17, // 7: idemd.v1.ReserveResponse.in_progress:type_name -> idemd.v1.InProgress
-	18, // 8: idemd.v1.ReserveResponse.replay:type_name -> idemd.v1.Replay
-	19, // 9: idemd.v1.ReserveResponse.unresolved:type_name -> idemd.v1.Unresolved
-	13, // 10: idemd.v1.ExtendRequest.lease:type_name -> google.protobuf.Duration
-	15, // 11: idemd.v1.ExtendResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	13, // 12: idemd.v1.ExtendResponse.lease_remaining:type_name -> google.protobuf.Duration
-	20, // 13: idemd.v1.CompleteRequest.result:type_name -> idemd.v1.Result
-	13, // 14: idemd.v1.CompleteRequest.retention:type_name -> google.protobuf.Duration
-	15, // 15: idemd.v1.CompleteResponse.expires_at:type_name -> google.protobuf.Timestamp
-	21, // 16: idemd.v1.FailRequest.kind:type_name -> idemd.v1.FailureKind
-	20, // 17: idemd.v1.FailRequest.result:type_name -> idemd.v1.Result
-	13, // 18: idemd.v1.FailRequest.retry_after:type_name -> google.protobuf.Duration
-	13, // 19: idemd.v1.FailRequest.retention:type_name -> google.protobuf.Duration
-	15, // 20: idemd.v1.FailResponse.expires_at:type_name -> google.protobuf.Timestamp
-	13, // 21: idemd.v1.LookupRequest.wait:type_name -> google.protobuf.Duration
-	22, // 22: idemd.v1.LookupResponse.reservation:type_name -> idemd.v1.Reservation
-	23, // 23: idemd.v1.ResolveRequest.verdict:type_name -> idemd.v1.Verdict
-	20, // 24: idemd.v1.ResolveRequest.result:type_name -> idemd.v1.Result
-	0,  // 25: idemd.v1.IdempotencyService.Reserve:input_type -> idemd.v1.ReserveRequest
-	2,  // 26: idemd.v1.IdempotencyService.Extend:input_type -> idemd.v1.ExtendRequest
-	4,  // 27: idemd.v1.IdempotencyService.Complete:input_type -> idemd.v1.CompleteRequest
-	6,  // 28: idemd.v1.IdempotencyService.Fail:input_type -> idemd.v1.FailRequest
-	8,  // 29: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
-	10, // 30: idemd.v1.OperatorService.Resolve:input_type -> idemd.v1.ResolveRequest
-	1,  // 31: idemd.v1.IdempotencyService.Reserve:output_type -> idemd.v1.ReserveResponse
-	3,  // 32: idemd.v1.IdempotencyService.Extend:output_type -> idemd.v1.ExtendResponse
-	5,  // 33: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
-	7,  // 34: idemd.v1.IdempotencyService.Fail:output_type -> idemd.v1.FailResponse
-	9,  // 35: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
-	11, // 36: idemd.v1.OperatorService.Resolve:output_type -> idemd.v1.ResolveResponse
-	31, // [31:37] is the sub-list for method output_type
-	25, // [25:31] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	17, // 0: idemd.v1.ReserveRequest.fingerprint:type_name -> idemd.v1.Fingerprint
+	18, // 1: idemd.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
+	18, // 2: idemd.v1.ReserveRequest.retention:type_name -> google.protobuf.Duration
+	19, // 3: idemd.v1.ReserveRequest.on_lapse:type_name -> idemd.v1.LapsePolicy
+	18, // 4: idemd.v1.ReserveRequest.wait:type_name -> google.protobuf.Duration
+	20, // 5: idemd.v1.ReserveRequest.first_attempt_at:type_name -> google.protobuf.Timestamp
+	21, // 6: idemd.v1.ReserveResponse.owned:type_name -> idemd.v1.Owned
+	22, // 7: idemd.v1.ReserveResponse.in_progress:type_name -> idemd.v1.InProgress
+	23, // 8: idemd.v1.ReserveResponse.replay:type_name -> idemd.v1.Replay
+	24, // 9: idemd.v1.ReserveResponse.unresolved:type_name -> idemd.v1.Unresolved
+	18, // 10: idemd.v1.ExtendRequest.lease:type_name -> google.protobuf.Duration
+	20, // 11: idemd.v1.ExtendResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	18, // 12: idemd.v1.ExtendResponse.lease_remaining:type_name -> google.protobuf.Duration
+	25, // 13: idemd.v1.CompleteRequest.result:type_name -> idemd.v1.Result
+	18, // 14: idemd.v1.CompleteRequest.retention:type_name -> google.protobuf.Duration
+	20, // 15: idemd.v1.CompleteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	26, // 16: idemd.v1.FailRequest.kind:type_name -> idemd.v1.FailureKind
+	25, // 17: idemd.v1.FailRequest.result:type_name -> idemd.v1.Result
+	18, // 18: idemd.v1.FailRequest.retry_after:type_name -> google.protobuf.Duration
+	18, // 19: idemd.v1.FailRequest.retention:type_name -> google.protobuf.Duration
+	20, // 20: idemd.v1.FailResponse.expires_at:type_name -> google.protobuf.Timestamp
+	18, // 21: idemd.v1.LookupRequest.wait:type_name -> google.protobuf.Duration
+	27, // 22: idemd.v1.LookupResponse.reservation:type_name -> idemd.v1.Reservation
+	11, // 23: idemd.v1.BatchRequest.commands:type_name -> idemd.v1.BatchCommand
+	0,  // 24: idemd.v1.BatchCommand.reserve:type_name -> idemd.v1.ReserveRequest
+	2,  // 25: idemd.v1.BatchCommand.extend:type_name -> idemd.v1.ExtendRequest
+	4,  // 26: idemd.v1.BatchCommand.complete:type_name -> idemd.v1.CompleteRequest
+	6,  // 27: idemd.v1.BatchCommand.fail:type_name -> idemd.v1.FailRequest
+	8,  // 28: idemd.v1.BatchCommand.lookup:type_name -> idemd.v1.LookupRequest
+	13, // 29: idemd.v1.BatchResponse.outcomes:type_name -> idemd.v1.BatchOutcome
+	14, // 30: idemd.v1.BatchOutcome.error:type_name -> idemd.v1.Status
+	1,  // 31: idemd.v1.BatchOutcome.reserve:type_name -> idemd.v1.ReserveResponse
+	3,  // 32: idemd.v1.BatchOutcome.extend:type_name -> idemd.v1.ExtendResponse
+	5,  // 33: idemd.v1.BatchOutcome.complete:type_name -> idemd.v1.CompleteResponse
+	7,  // 34: idemd.v1.BatchOutcome.fail:type_name -> idemd.v1.FailResponse
+	9,  // 35: idemd.v1.BatchOutcome.lookup:type_name -> idemd.v1.LookupResponse
+	28, // 36: idemd.v1.Status.details:type_name -> google.protobuf.Any
+	29, // 37: idemd.v1.ResolveRequest.verdict:type_name -> idemd.v1.Verdict
+	25, // 38: idemd.v1.ResolveRequest.result:type_name -> idemd.v1.Result
+	0,  // 39: idemd.v1.IdempotencyService.Reserve:input_type -> idemd.v1.ReserveRequest
+	2,  // 40: idemd.v1.IdempotencyService.Extend:input_type -> idemd.v1.ExtendRequest
+	4,  // 41: idemd.v1.IdempotencyService.Complete:input_type -> idemd.v1.CompleteRequest
+	6,  // 42: idemd.v1.IdempotencyService.Fail:input_type -> idemd.v1.FailRequest
+	8,  // 43: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
+	10, // 44: idemd.v1.IdempotencyService.Batch:input_type -> idemd.v1.BatchRequest
+	15, // 45: idemd.v1.OperatorService.Resolve:input_type -> idemd.v1.ResolveRequest
+	1,  // 46: idemd.v1.IdempotencyService.Reserve:output_type -> idemd.v1.ReserveResponse
+	3,  // 47: idemd.v1.IdempotencyService.Extend:output_type -> idemd.v1.ExtendResponse
+	5,  // 48: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
+	7,  // 49: idemd.v1.IdempotencyService.Fail:output_type -> idemd.v1.FailResponse
+	9,  // 50: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
+	12, // 51: idemd.v1.IdempotencyService.Batch:output_type -> idemd.v1.BatchResponse
+	16, // 52: idemd.v1.OperatorService.Resolve:output_type -> idemd.v1.ResolveResponse
+	46, // [46:53] is the sub-list for method output_type
+	39, // [39:46] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_idemd_proto_init() }
@@ -1322,13 +1819,28 @@ func file_idemd_v1_idemd_proto_init() {
 		(*ReserveResponse_Replay)(nil),
 		(*ReserveResponse_Unresolved)(nil),
 	}
+	file_idemd_v1_idemd_proto_msgTypes[11].OneofWrappers = []any{
+		(*BatchCommand_Reserve)(nil),
+		(*BatchCommand_Extend)(nil),
+		(*BatchCommand_Complete)(nil),
+		(*BatchCommand_Fail)(nil),
+		(*BatchCommand_Lookup)(nil),
+	}
+	file_idemd_v1_idemd_proto_msgTypes[13].OneofWrappers = []any{
+		(*BatchOutcome_Error)(nil),
+		(*BatchOutcome_Reserve)(nil),
+		(*BatchOutcome_Extend)(nil),
+		(*BatchOutcome_Complete)(nil),
+		(*BatchOutcome_Fail)(nil),
+		(*BatchOutcome_Lookup)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_idemd_v1_idemd_proto_rawDesc), len(file_idemd_v1_idemd_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

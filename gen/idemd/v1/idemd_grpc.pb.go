@@ -24,6 +24,7 @@ const (
 	IdempotencyService_Complete_FullMethodName = "/idemd.v1.IdempotencyService/Complete"
 	IdempotencyService_Fail_FullMethodName     = "/idemd.v1.IdempotencyService/Fail"
 	IdempotencyService_Lookup_FullMethodName   = "/idemd.v1.IdempotencyService/Lookup"
+	IdempotencyService_Batch_FullMethodName    = "/idemd.v1.IdempotencyService/Batch"
 )
 
 // IdempotencyServiceClient is the client API for IdempotencyService service.
@@ -58,6 +59,15 @@ type IdempotencyServiceClient interface {
 	//
 	// Errors: RESERVATION_NOT_FOUND.
 	Lookup(ctx context.Context, in *LookupRequest, opts ...grpc.CallOption) (*LookupResponse, error)
+	// Batch runs many commands at the price of few: one answer for each, in order.
+	// Each is what a call of its own would be, with two differences. None waits: a
+	// wait in it is not looked at, and in_progress is answered at once. And
+	// what would make the answer too large for a message is told to come again
+	// (OVERLOADED); repeating a command does no harm. Commands on one address run in
+	// their order; one that fails stops no other.
+	//
+	// Errors of the call itself: BATCH_INVALID.
+	Batch(ctx context.Context, in *BatchRequest, opts ...grpc.CallOption) (*BatchResponse, error)
 }
 
 type idempotencyServiceClient struct {
@@ -118,6 +128,16 @@ func (c *idempotencyServiceClient) Lookup(ctx context.Context, in *LookupRequest
 	return out, nil
 }
 
+func (c *idempotencyServiceClient) Batch(ctx context.Context, in *BatchRequest, opts ...grpc.CallOption) (*BatchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchResponse)
+	err := c.cc.Invoke(ctx, IdempotencyService_Batch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // IdempotencyServiceServer is the server API for IdempotencyService service.
 // All implementations must embed UnimplementedIdempotencyServiceServer
 // for forward compatibility.
@@ -150,6 +170,15 @@ type IdempotencyServiceServer interface {
 	//
 	// Errors: RESERVATION_NOT_FOUND.
 	Lookup(context.Context, *LookupRequest) (*LookupResponse, error)
+	// Batch runs many commands at the price of few: one answer for each, in order.
+	// Each is what a call of its own would be, with two differences. None waits: a
+	// wait in it is not looked at, and in_progress is answered at once. And
+	// what would make the answer too large for a message is told to come again
+	// (OVERLOADED); repeating a command does no harm. Commands on one address run in
+	// their order; one that fails stops no other.
+	//
+	// Errors of the call itself: BATCH_INVALID.
+	Batch(context.Context, *BatchRequest) (*BatchResponse, error)
 	mustEmbedUnimplementedIdempotencyServiceServer()
 }
 
@@ -174,6 +203,9 @@ func (UnimplementedIdempotencyServiceServer) Fail(context.Context, *FailRequest)
 }
 func (UnimplementedIdempotencyServiceServer) Lookup(context.Context, *LookupRequest) (*LookupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Lookup not implemented")
+}
+func (UnimplementedIdempotencyServiceServer) Batch(context.Context, *BatchRequest) (*BatchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Batch not implemented")
 }
 func (UnimplementedIdempotencyServiceServer) mustEmbedUnimplementedIdempotencyServiceServer() {}
 func (UnimplementedIdempotencyServiceServer) testEmbeddedByValue()                            {}
@@ -286,6 +318,24 @@ func _IdempotencyService_Lookup_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _IdempotencyService_Batch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdempotencyServiceServer).Batch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: IdempotencyService_Batch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdempotencyServiceServer).Batch(ctx, req.(*BatchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // IdempotencyService_ServiceDesc is the grpc.ServiceDesc for IdempotencyService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -312,6 +362,10 @@ var IdempotencyService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Lookup",
 			Handler:    _IdempotencyService_Lookup_Handler,
+		},
+		{
+			MethodName: "Batch",
+			Handler:    _IdempotencyService_Batch_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
