@@ -17,8 +17,9 @@ import (
 )
 
 // Migrate brings a table up to date. Its migrations are goose files in which {{.}} stands
-// for the quoted name and {{.Index "x"}} for that of an index. Several processes may do so
-// at once: they queue at a row of a table beside it. The schema is made if it is missing.
+// for the quoted name, {{.Index "x"}} for that of an index and {{.Beside "x"}} for that of a
+// table that belongs to it. Several processes may do so at once: they queue at a row of a
+// table beside it. The schema is made if it is missing.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, n Name, files fs.FS) error {
 	rendered, err := Render(n, files)
 	if err != nil {

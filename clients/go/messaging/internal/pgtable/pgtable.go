@@ -33,3 +33,6 @@ func (n Name) String() string { return pgx.Identifier{n.Schema, n.Table}.Sanitiz
 // Index is the quoted name of an index of the table, without the schema, as CREATE INDEX
 // wants it.
 func (n Name) Index(suffix string) string { return pgx.Identifier{n.Table + "_" + suffix}.Sanitize() }
+
+// Beside is the name of a table that belongs to this one, migrated with it.
+func (n Name) Beside(suffix string) Name { return Name{n.Schema, n.Table + "_" + suffix} }
