@@ -55,6 +55,8 @@ func floors() map[string][]string {
 
 		"clients/go/messaging/internal/pgtable": {},
 		"clients/go/messaging/fence":            {"clients/go/idem", "clients/go/messaging/internal/pgtable"},
+		"clients/go/messaging/inbox":            {"clients/go/messaging/internal/pgtable"},
+		"clients/go/messaging/consume":          {"clients/go/messaging/inbox", "clients/go/idem"},
 
 		"clients/go/internal/fakedaemon": {"gen/idemd/v1"},
 		"clients/go/internal/guardtest":  {"clients/go/idem", "clients/go/internal/fakedaemon", "gen/idemd/v1"},
@@ -106,7 +108,8 @@ func owners() map[string][]string {
 		"github.com/go-json-experiment": {"clients/go/fingerprint"},
 		// What stands beside ours in a chain of interceptors.
 		"github.com/grpc-ecosystem": {"internal/grpcserver", "internal/daemon", "e2e"},
-		"go.opentelemetry.io":       {"e2e"},
+		"go.opentelemetry.io":       {"clients/go/messaging", "e2e"},
+		"github.com/ThreeDotsLabs":  {"clients/go/messaging", "e2e"},
 	}
 }
 
