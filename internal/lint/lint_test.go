@@ -53,10 +53,13 @@ func floors() map[string][]string {
 
 		"clients/go/internal/guard": {"clients/go/idem"},
 
-		"clients/go/messaging/internal/pgtable": {},
-		"clients/go/messaging/fence":            {"clients/go/idem", "clients/go/messaging/internal/pgtable"},
-		"clients/go/messaging/inbox":            {"clients/go/messaging/internal/pgtable"},
-		"clients/go/messaging/consume":          {"clients/go/messaging/inbox", "clients/go/idem"},
+		"clients/go/messaging/internal/pgtable":     {},
+		"clients/go/messaging/fence":                {"clients/go/idem", "clients/go/messaging/internal/pgtable"},
+		"clients/go/messaging/inbox":                {"clients/go/messaging/internal/pgtable"},
+		"clients/go/messaging/internal/outboxtable": {"clients/go/messaging/internal/pgtable"},
+		"clients/go/messaging/outbox":               {"clients/go/idem", "clients/go/messaging/internal/outboxtable", "clients/go/messaging/internal/pgtable"},
+		"clients/go/messaging/relay":                {"clients/go/messaging/outbox", "clients/go/messaging/internal/outboxtable", "clients/go/messaging/internal/pgtable"},
+		"clients/go/messaging/consume":              {"clients/go/messaging/inbox", "clients/go/idem"},
 
 		"clients/go/internal/fakedaemon": {"gen/idemd/v1"},
 		"clients/go/internal/guardtest":  {"clients/go/idem", "clients/go/internal/fakedaemon", "gen/idemd/v1"},

@@ -1,0 +1,5 @@
+package relay_test
+
+const childVariable = "OUTBOX_TEST_CHILD"
+
+func child() int { return 0 }

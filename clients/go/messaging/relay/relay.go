@@ -1,0 +1,207 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idemd/idemd/clients/go/messaging/internal/outboxtable"
+	"github.com/idemd/idemd/clients/go/messaging/internal/pgtable"
+	"github.com/idemd/idemd/clients/go/messaging/outbox"
+)
+
+// Relay sends the events of an outbox. Run several, in as many processes, for more
+// throughput and for when one dies.
+type Relay struct {
+	config  Config
+	outbox  *outbox.Outbox
+	table   outboxtable.Table
+	running atomic.Bool
+}
+
+// New checks the configuration. It connects to nothing.
+func New(c Config) (*Relay, error) {
+	c = c.defaulted()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	o, err := outbox.New(c.Outbox)
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	return &Relay{config: c, outbox: o, table: outboxtable.Table{Name: pgtable.Name{Schema: c.Outbox.Schema, Table: c.Outbox.Table}}}, nil
+}
+
+// Run sends events until ctx ends. Then it begins nothing more, waits for what is under way,
+// at most SendTimeout, writes down what became of it, releases the rest and returns nil. An
+// outage of the database or of the broker does not end it. An error says that it could not
+// begin; a Relay runs once at a time.
+func (r *Relay) Run(ctx context.Context) error {
+	if !r.running.CompareAndSwap(false, true) {
+		return errors.New("relay: it runs already")
+	}
+	defer r.running.Store(false)
+	settings := r.config.Postgres.Copy()
+	settings.MaxConns, settings.MinConns, settings.MinIdleConns = mostConns, 0, 0
+	pool, err := pgxpool.NewWithConfig(ctx, settings)
+	if err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	defer pool.Close()
+	w := &work{
+		Relay:  r,
+		store:  store{pool: pool, table: r.table, order: r.config.Outbox.Order, claim: r.config.Claim},
+		sender: sender{config: r.config},
+		judge:  judge{config: r.config, failedAt: map[string]time.Time{}},
+	}
+	if w.metrics, err = newMetrics(r, w, pool); err != nil {
+		return fmt.Errorf("relay: metrics: %w", err)
+	}
+	defer w.metrics.stop()
+	woken, stop := r.listen(ctx)
+	defer stop()
+	for ctx.Err() == nil {
+		pause := w.round(ctx)
+		if w.judge.away() || w.troubled > 0 {
+			rest(ctx, pause, nil) // new events don't shorten an outage
+			continue
+		}
+		rest(ctx, pause, woken)
+	}
+	return nil
+}
+
+// mostConns: one for the rounds, one for metrics, one to spare.
+const mostConns = 3
+
+// work is one Run.
+type work struct {
+	*Relay
+	store   store
+	sender  sender
+	judge   judge
+	metrics *metrics
+	// isAway is judge.away for the metrics.
+	isAway atomic.Bool
+	// idle is how long the last pause was for want of work; troubled, for the database's.
+	idle, troubled time.Duration
+}
+
+// How long pauses are where there is nothing to do, and where the database is away.
+const (
+	shortestPoll    = 50 * time.Millisecond
+	longestTroubled = 5 * time.Second
+	// probes are the events that are tried at once while the broker gives no sign.
+	probes = 10
+)
+
+// round claims a batch, sends it and writes down what became of it. It tells how long to
+// rest.
+func (w *work) round(ctx context.Context) time.Duration {
+	limit := w.config.Batch
+	if w.judge.away() {
+		limit = min(limit, probes)
+	}
+	c, err := w.store.take(ctx, limit, w.judge.away())
+	if err != nil {
+		return w.trouble(ctx, err)
+	}
+	w.troubled = 0
+	if len(c.events)+len(c.lost) == 0 {
+		return w.nothing(c.more)
+	}
+	w.idle = 0
+	results := w.sender.send(ctx, c, lanes(c.events, w.config.Outbox.Order))
+	o := w.judge.verdicts(ctx, c.events, results)
+	o.released = append(o.released, c.lost...)
+	w.tellAway(ctx)
+	marked, err := w.store.settle(ctx, c.token, o)
+	if err != nil {
+		// What was sent stays claimed and is sent again when the claim is over.
+		return w.trouble(ctx, err)
+	}
+	w.account(ctx, c, results, o, marked)
+	switch {
+	case w.judge.away():
+		return w.judge.pause()
+	case c.more:
+		return 0
+	}
+	return shortestPoll
+}
+
+// nothing is the pause after a look that found nothing.
+func (w *work) nothing(more bool) time.Duration {
+	if more {
+		return 0
+	}
+	w.idle = min(max(2*w.idle, shortestPoll), w.config.Poll)
+	return jittered(w.idle)
+}
+
+// trouble is the pause after an error of the database. It is logged once.
+func (w *work) trouble(ctx context.Context, err error) time.Duration {
+	if ctx.Err() != nil {
+		return 0
+	}
+	if w.troubled == 0 {
+		w.log(ctx, slog.LevelWarn, "the database does not answer as it should", slog.String("error", err.Error()))
+	}
+	w.troubled = min(max(2*w.troubled, shortestPoll), longestTroubled)
+	return jittered(w.troubled)
+}
+
+// tellAway logs when an outage begins and when it ends.
+func (w *work) tellAway(ctx context.Context) {
+	away := w.judge.away()
+	if w.isAway.Swap(away) == away {
+		return
+	}
+	if away {
+		w.log(ctx, slog.LevelWarn, "the broker gives no sign")
+	} else {
+		w.log(ctx, slog.LevelInfo, "the broker is there")
+	}
+}
+
+// account counts what became of a batch, and logs what is parked.
+func (w *work) account(ctx context.Context, c claimed, results []outcome, o outcomes, marked int64) {
+	for i := range results {
+		if results[i].acknowledged() {
+			w.metrics.lag.Record(ctx, (c.events[i].age + results[i].ended.Sub(c.at)).Seconds(), w.metrics.attributes)
+		}
+	}
+	w.metrics.sent.Add(ctx, int64(len(o.sent)), w.metrics.attributes)
+	if late := int64(len(o.sent)) - marked; late > 0 {
+		w.log(ctx, slog.LevelWarn, "events were acknowledged after their claim was over: they may be sent again", slog.Int64("events", late))
+	}
+	for _, f := range o.failed {
+		w.metrics.failure(ctx, f)
+		if f.parked {
+			w.log(ctx, slog.LevelError, "an event is parked", slog.String("event", f.id), slog.String("error", f.text))
+		}
+	}
+}
+
+func (w *work) log(ctx context.Context, level slog.Level, text string, attributes ...slog.Attr) {
+	w.config.Logger.LogAttrs(ctx, level, "relay: "+text, append(attributes, slog.String("outbox", w.table.Schema+"."+w.table.Table))...)
+}
+
+// rest waits for the pause's end, the outbox's wake or ctx's end.
+func rest(ctx context.Context, pause time.Duration, woken <-chan struct{}) {
+	if pause <= 0 {
+		return
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-woken:
+	case <-ctx.Done():
+	}
+}
