@@ -29,6 +29,8 @@ const Patience = 60 * time.Second
 //
 //	func TestMain(m *testing.M) { os.Exit(house.Run(m)) }
 type House struct {
+	// Root is the repository's, seen from the tests. Default "../".
+	Root string
 	// Postgres is the shared server. Tests must not stop, kill or pause it.
 	Postgres pgtest.Shared
 
@@ -58,7 +60,11 @@ func (h *House) Run(m *testing.M) int {
 // Idemd is the path of the program, built without the race detector, as people run it.
 func (h *House) Idemd(t testing.TB) string {
 	t.Helper()
-	return h.Build(t, "../", "./cmd/idemd")
+	root := h.Root
+	if root == "" {
+		root = "../"
+	}
+	return h.Build(t, root, "./cmd/idemd")
 }
 
 // Build builds a program of this repository once; dir is the root of its module, seen

@@ -90,7 +90,11 @@ func floors() map[string][]string {
 		"e2e/fault":            {},
 		"e2e/cmd/withpostgres": {"internal/pgtest"},
 		"e2e/harness":          {"e2e/fault", "examples/charge/child", "internal/pgtest"},
-		"e2e":                  {"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "clients/go/idem", "clients/go/idemgrpc", "clients/go/idemhttp", "gen/idemd/v1"},
+		"e2e/messaging": {
+			"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "clients/go/idem", "gen/idemd/v1",
+			"clients/go/messaging/fence", "clients/go/messaging/inbox", "clients/go/messaging/consume",
+		},
+		"e2e": {"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "clients/go/idem", "clients/go/idemgrpc", "clients/go/idemhttp", "gen/idemd/v1"},
 	}
 }
 
@@ -103,7 +107,7 @@ func support() []string {
 func owners() map[string][]string {
 	return map[string][]string{
 		"github.com/cockroachdb/pebble": {"internal/store/pebblestore"},
-		"github.com/jackc/pgx":          {"internal/store/pgstore", "clients/go/messaging"},
+		"github.com/jackc/pgx":          {"internal/store/pgstore", "clients/go/messaging", "e2e/messaging"},
 		"github.com/pressly/goose":      {"internal/store/pgstore", "clients/go/messaging/internal/pgtable"},
 		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e", "clients/go", "examples/charge", "examples/payments"},
 		"modernc.org/sqlite":            {"examples/payments/service"},
@@ -112,6 +116,7 @@ func owners() map[string][]string {
 		// What stands beside ours in a chain of interceptors.
 		"github.com/grpc-ecosystem": {"internal/grpcserver", "internal/daemon", "e2e"},
 		"go.opentelemetry.io":       {"clients/go/messaging", "e2e"},
+		"github.com/nats-io":        {"e2e/messaging"},
 		"github.com/ThreeDotsLabs":  {"clients/go/messaging", "e2e"},
 	}
 }

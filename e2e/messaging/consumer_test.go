@@ -1,0 +1,5 @@
+package messaging
+
+const consumerRole = "consumer"
+
+func consumeUntilKilled() int { return 0 }
