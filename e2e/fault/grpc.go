@@ -21,7 +21,7 @@ const maxMessageBytes = 8 << 20
 type Forward func(ctx context.Context) (answer []byte, err error)
 
 // Fault decides what becomes of one call of a method ("/idemd.v1.IdempotencyService/Reserve").
-// ctx ends with the caller.
+// A command in a batch is such a call. ctx ends with the caller.
 type Fault func(ctx context.Context, method string, forward Forward) (answer []byte, err error)
 
 // GRPC passes unary calls on to a server, whatever service they are of. Safe for use
@@ -74,7 +74,7 @@ func (p *GRPC) Break(f Fault) {
 	p.fault = f
 }
 
-// Calls tells how many calls of a method have come in.
+// Calls tells how many calls of a method have come in, alone or as commands of batches.
 func (p *GRPC) Calls(method string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,12 +95,15 @@ func (p *GRPC) handle(_ any, stream grpc.ServerStream) error {
 	if err := stream.RecvMsg(&request); err != nil {
 		return err
 	}
+	methods := methodsOf(method, request)
 	p.mu.Lock()
-	p.calls[method]++
+	for _, m := range methods {
+		p.calls[m]++
+	}
 	f := p.fault
 	p.mu.Unlock()
 	sent, _ := metadata.FromIncomingContext(stream.Context())
-	answer, err := f(stream.Context(), method, func(ctx context.Context) ([]byte, error) {
+	answer, err := forEach(methods, f)(stream.Context(), func(ctx context.Context) ([]byte, error) {
 		var answer []byte
 		err := p.conn.Invoke(metadata.NewOutgoingContext(ctx, sent), method, &request, &answer, grpc.WaitForReady(true))
 		return answer, err

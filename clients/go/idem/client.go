@@ -60,6 +60,11 @@ type Options struct {
 	// FinishTimeout is how long Do waits for the outcome to be recorded. After that it
 	// is told on in the background, for at most 2 minutes. Default 10 s.
 	FinishTimeout time.Duration
+	// NoBatches sends each call on its own. By default, calls that come while others are
+	// under way are sent together; a lone one never waits. A batch is one call to
+	// whatever stands on the connection (interceptors, tracing): its span is no child of
+	// theirs. Calls with outgoing metadata of their own always go alone.
+	NoBatches bool
 	// Logger is told what an operator should know: leases lost, outcomes that could
 	// not be recorded. Keys are in it, tokens and results are not. Default: silent.
 	Logger *slog.Logger
@@ -114,8 +119,12 @@ func New(conn grpc.ClientConnInterface, o Options) *Client {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	service := idemdv1.NewIdempotencyServiceClient(conn)
+	if !o.NoBatches {
+		service = &coalescer{IdempotencyServiceClient: service}
+	}
 	return &Client{
-		service:    idemdv1.NewIdempotencyServiceClient(conn),
+		service:    service,
 		operator:   idemdv1.NewOperatorServiceClient(conn),
 		options:    o,
 		log:        log,

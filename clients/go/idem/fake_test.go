@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
@@ -27,6 +28,10 @@ type fake struct {
 	mu    sync.Mutex
 	calls []proto.Message
 	kinds map[string]int // how many calls of each kind
+	// batches are those that came; their commands are calls, too. refuse may refuse one as
+	// a whole, or hold it.
+	batches []*idemdv1.BatchRequest
+	refuse  func(context.Context, *idemdv1.BatchRequest) error
 	// answer gets the request and how many of its kind came before.
 	answer func(ctx context.Context, request proto.Message, before int) (proto.Message, error)
 }
@@ -36,6 +41,23 @@ func (f *fake) Invoke(ctx context.Context, _ string, request, reply any, _ ...gr
 		return status.FromContextError(err).Err()
 	}
 	sent := proto.Clone(request.(proto.Message))
+	if batch, is := sent.(*idemdv1.BatchRequest); is {
+		response, err := f.batch(ctx, batch)
+		if err == nil {
+			proto.Merge(reply.(proto.Message), response)
+		}
+		return err
+	}
+	response, err := f.one(ctx, sent)
+	if err != nil {
+		return err
+	}
+	proto.Merge(reply.(proto.Message), response)
+	return nil
+}
+
+// one answers one command, alone or of a batch.
+func (f *fake) one(ctx context.Context, sent proto.Message) (proto.Message, error) {
 	f.mu.Lock()
 	before := f.kinds[kindOf(sent)]
 	if f.kinds == nil {
@@ -44,12 +66,56 @@ func (f *fake) Invoke(ctx context.Context, _ string, request, reply any, _ ...gr
 	f.kinds[kindOf(sent)]++
 	f.calls = append(f.calls, sent)
 	f.mu.Unlock()
-	response, err := f.answer(ctx, sent, before)
+	return f.answer(ctx, sent, before)
+}
+
+// batch answers the commands of a batch, each as if it had come alone.
+func (f *fake) batch(ctx context.Context, sent *idemdv1.BatchRequest) (*idemdv1.BatchResponse, error) {
+	wire, err := proto.Marshal(sent)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	proto.Merge(reply.(proto.Message), response)
-	return nil
+	batch := &idemdv1.BatchRequest{}
+	if err := proto.Unmarshal(wire, batch); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	f.batches = append(f.batches, batch)
+	refuse := f.refuse
+	f.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(ctx, batch); err != nil {
+			return nil, err
+		}
+	}
+	response := &idemdv1.BatchResponse{Outcomes: make([]*idemdv1.BatchOutcome, len(batch.GetCommands()))}
+	var all sync.WaitGroup
+	for i, c := range batch.GetCommands() {
+		all.Go(func() { response.Outcomes[i] = f.outcome(ctx, c) })
+	}
+	all.Wait()
+	return response, nil
+}
+
+func (f *fake) outcome(ctx context.Context, c *idemdv1.BatchCommand) *idemdv1.BatchOutcome {
+	// A command and its outcome are the only field that is set, of the same name.
+	var command protoreflect.FieldDescriptor
+	var request proto.Message
+	c.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		command, request = field, v.Message().Interface()
+		return true
+	})
+	answer, err := f.one(ctx, request)
+	if err != nil {
+		said := status.Convert(err).Proto()
+		return &idemdv1.BatchOutcome{Outcome: &idemdv1.BatchOutcome_Error{Error: &idemdv1.Status{
+			Code: said.GetCode(), Message: said.GetMessage(), Details: said.GetDetails(),
+		}}}
+	}
+	outcome := &idemdv1.BatchOutcome{}
+	m := outcome.ProtoReflect()
+	m.Set(m.Descriptor().Fields().ByName(command.Name()), protoreflect.ValueOfMessage(answer.ProtoReflect()))
+	return outcome
 }
 
 func (f *fake) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -40,6 +40,15 @@ func Parts() []string {
 	}
 }
 
+// breaksCalls: what is broken are calls, by their kind. In a batch they would be whole.
+func (c Config) breaksCalls() bool {
+	switch c.Broken {
+	case BrokenExtend, BrokenWithdraw, BrokenLapse, BrokenReplay:
+		return true
+	}
+	return false
+}
+
 // earlier is how much too early leases lapse.
 const earlier = 1500 * time.Millisecond
 

@@ -66,6 +66,9 @@ type tap struct {
 
 // Invoke implements grpc.ClientConnInterface.
 func (t *tap) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
+	if _, is := args.(*idemdv1.BatchRequest); is {
+		return t.batch(ctx, method, args, reply, options...)
+	}
 	request, has := args.(interface{ GetKey() string })
 	if !has {
 		return t.ClientConnInterface.Invoke(ctx, method, args, reply, options...)

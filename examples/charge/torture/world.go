@@ -68,7 +68,9 @@ func newWorld(c Config, daemon *child.Daemon) (*world, error) {
 			return nil, err
 		}
 		p := &process{wire: conn, conn: w.connection(conn)}
-		p.idem = idem.New(p.conn, idem.Options{Tenant: tenant, Owner: fmt.Sprintf("process-%d", i+1)})
+		p.idem = idem.New(p.conn, idem.Options{
+			Tenant: tenant, Owner: fmt.Sprintf("process-%d", i+1), NoBatches: c.breaksCalls(),
+		})
 		w.processes = append(w.processes, p)
 	}
 	for i := range c.Operations {
