@@ -103,6 +103,11 @@ const (
 // round claims a batch, sends it and writes down what became of it. It tells how long to
 // rest.
 func (w *work) round(ctx context.Context) time.Duration {
+	if w.sender.stuck() {
+		w.judge.silent++
+		w.tellAway(ctx)
+		return max(w.judge.pause(), shortestPoll)
+	}
 	limit := w.config.Batch
 	if w.judge.away() {
 		limit = min(limit, probes)
@@ -129,7 +134,7 @@ func (w *work) round(ctx context.Context) time.Duration {
 	switch {
 	case w.judge.away():
 		return w.judge.pause()
-	case c.more:
+	case c.more && len(o.released) < len(c.events):
 		return 0
 	}
 	return shortestPoll
