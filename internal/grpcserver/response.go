@@ -66,7 +66,7 @@ func protoCompleted(o *reservation.Recorded) *idemdv1.CompleteResponse {
 }
 
 func protoFailed(o *reservation.Recorded) *idemdv1.FailResponse {
-	return &idemdv1.FailResponse{Version: o.Version, ExpiresAt: protoTime(o.ExpiresAt), Repeated: o.Repeated}
+	return &idemdv1.FailResponse{Version: o.Version, ExpiresAt: protoTime(o.ExpiresAt), Repeated: o.Repeated, State: protoState(o.State)}
 }
 
 func protoInProgress(o *reservation.InProgress) *idemdv1.InProgress {

@@ -168,6 +168,7 @@ type Recorded struct {
 	Version   int64
 	ExpiresAt Time
 	Repeated  bool
+	State     State // of the record now
 }
 
 // Found is the record, and the state that Reserve would go by.

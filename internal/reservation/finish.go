@@ -104,11 +104,11 @@ func (r *Record) declareUnknown(now Time, retention time.Duration) {
 }
 
 func recorded(rec *Record) *Recorded {
-	return &Recorded{Version: rec.Version, ExpiresAt: rec.ExpiresAt}
+	return &Recorded{Version: rec.Version, ExpiresAt: rec.ExpiresAt, State: rec.State}
 }
 
 func repeated(rec *Record) *Recorded {
-	return &Recorded{Version: rec.Version, ExpiresAt: rec.ExpiresAt, Repeated: true}
+	return &Recorded{Version: rec.Version, ExpiresAt: rec.ExpiresAt, State: rec.State, Repeated: true}
 }
 
 // report is what a Complete or Fail told, for evidence where it is refused.

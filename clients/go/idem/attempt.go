@@ -73,8 +73,10 @@ func (a *attempt) freshen(ctx context.Context) *Error {
 // or is gone: it goes on in the background soon.
 func (a *attempt) notStarted(ctx context.Context, why *Error) error {
 	const soon = time.Second
-	_, unrecorded := a.tellWithin(ctx, min(soon, a.c.options.FinishTimeout), outcome{failed: idemdv1.FailureKind_FAILURE_KIND_RETRYABLE})
-	return &NotExecutedError{Attempt: a.owned.GetAttempt(), Err: why, Unrecorded: unrecorded}
+	o := outcome{failed: idemdv1.FailureKind_FAILURE_KIND_RETRYABLE}
+	told, unrecorded := a.tellWithin(ctx, min(soon, a.c.options.FinishTimeout), o)
+	_, err := a.answer(o, why, told, unrecorded)
+	return err
 }
 
 // run runs fn while its lease is kept. A panic and a Goexit are recorded as an unknown
@@ -110,12 +112,12 @@ func (a *attempt) answer(o outcome, err error, told told, unrecorded error) (*An
 		Result: orEmpty(o.result), Attempt: a.owned.GetAttempt(), Fence: a.owned.GetFence(),
 		ExpiresAt: told.expires, PolicyVersion: a.owned.GetPolicyVersion(), Unrecorded: unrecorded,
 	}
-	switch o.failed {
-	case idemdv1.FailureKind_FAILURE_KIND_UNSPECIFIED:
+	switch {
+	case o.failed == idemdv1.FailureKind_FAILURE_KIND_UNSPECIFIED:
 		return &answer, nil
-	case idemdv1.FailureKind_FAILURE_KIND_FINAL:
+	case o.failed == idemdv1.FailureKind_FAILURE_KIND_FINAL || told.final:
 		return nil, &FinalError{Answer: answer, Err: err}
-	case idemdv1.FailureKind_FAILURE_KIND_RETRYABLE:
+	case o.failed == idemdv1.FailureKind_FAILURE_KIND_RETRYABLE:
 		return nil, &NotExecutedError{Attempt: answer.Attempt, Err: err, Unrecorded: unrecorded}
 	}
 	return nil, &UnresolvedError{Unresolved: a.unresolved(told), Err: err, Unrecorded: unrecorded}

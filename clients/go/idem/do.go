@@ -41,6 +41,9 @@ func (c *Client) Do(ctx context.Context, op Operation, fn Func) (*Answer, error)
 		panic("idem: Do without a function")
 	}
 	g := c.newGuard(op)
+	if err := g.within(ctx); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if g.doubt {
 			g.withdraw(ctx)
@@ -57,6 +60,8 @@ type guard struct {
 	// request is what is asked again and again, with the token that it holds.
 	request   *idemdv1.ReserveRequest
 	waitUntil time.Time
+	// held: the daemon may hold the call.
+	held bool
 	// sent is when the last Reserve was sent.
 	sent time.Time
 	// doubt: a Reserve has ended without an answer, and may have been, or still be,
@@ -82,6 +87,15 @@ func (c *Client) newGuard(op Operation) *guard {
 		FirstAttemptAt: timestamppb.New(first),
 	}
 	return g
+}
+
+// within refuses an operation inside itself, which would wait for its own end.
+func (g *guard) within(ctx context.Context) error {
+	around, is := GrantFrom(ctx)
+	if !is || around.Tenant != g.address.Tenant || around.Key != g.address.Key || orDefault(around.Namespace) != orDefault(g.address.Namespace) {
+		return nil
+	}
+	return &Error{Code: codes.FailedPrecondition, Message: "the operation is begun inside itself, with the same key: a guard stands twice, or a handler calls itself"}
 }
 
 // durationOf leaves zero to the namespace's policy.

@@ -116,7 +116,7 @@ func TestWhoComesSecondWaitsAndGetsTheAnswer(t *testing.T) {
 		sleep(ctx, r.(*idemdv1.ReserveRequest).GetWait().AsDuration())
 		return inProgress(time.Second), nil
 	}
-	s := script{"Reserve": {held, after(20*time.Second, replayOf(idemdv1.State_STATE_SUCCEEDED, "receipt"))}}
+	s := script{"Reserve": {inProgress(time.Second), held, after(20*time.Second, replayOf(idemdv1.State_STATE_SUCCEEDED, "receipt"))}}
 	bubble(t, s, Options{}, func(t *testing.T, c *Client, f *fake) {
 		op := operation()
 		op.Wait = 2 * time.Minute
@@ -125,9 +125,58 @@ func TestWhoComesSecondWaitsAndGetsTheAnswer(t *testing.T) {
 			t.Errorf("answered %+v, %v", answer, err)
 		}
 		for i, r := range requests[*idemdv1.ReserveRequest](f) {
-			if wait := r.GetWait().AsDuration(); wait != 50*time.Second {
-				t.Errorf("Reserve %d may be held for %v, want the daemon's maximum", i, wait)
+			if wait := r.GetWait().AsDuration(); i == 0 && wait != 0 || i > 0 && wait != 50*time.Second {
+				t.Errorf("Reserve %d may be held for %v, want not at all first, and then the daemon's maximum", i, wait)
 			}
+		}
+	})
+}
+
+// A connection that swallows everything must not be waited at for as long as an owner.
+func TestASilentDaemonIsGivenUpWhenPatienceIsOver(t *testing.T) {
+	for _, patience := range []time.Duration{time.Second, 4 * time.Second, 12 * time.Second} {
+		bubble(t, script{"Reserve": {silence}}, Options{Patience: patience}, func(t *testing.T, c *Client, _ *fake) {
+			op := operation()
+			op.Wait = time.Minute
+			began := time.Now()
+			_, err := c.Do(t.Context(), op, forbidden(t))
+			var refused *Error
+			if took := time.Since(began); !errors.As(err, &refused) || refused.Code != codes.DeadlineExceeded || took < patience/2 || took > patience+time.Second {
+				t.Errorf("with a patience of %v it is told %v after %v", patience, err, took)
+			}
+		})
+	}
+}
+
+func TestAnOperationInsideItselfIsRefusedAtOnce(t *testing.T) {
+	bubble(t, script{}, Options{Tenant: "acme"}, func(t *testing.T, c *Client, f *fake) {
+		op := operation()
+		_, err := c.Do(t.Context(), op, func(ctx context.Context, _ *Grant) (*Result, error) {
+			inner := op
+			inner.Namespace = "default"
+			_, err := c.Do(ctx, inner, forbidden(t))
+			var refused *Error
+			if !errors.As(err, &refused) || refused.Code != codes.FailedPrecondition {
+				t.Errorf("it is told %v", err)
+			}
+			inner.Key += "-2"
+			_, err = c.Do(ctx, inner, returns(nil, nil))
+			return nil, err
+		})
+		if err != nil || len(requests[*idemdv1.ReserveRequest](f)) != 2 {
+			t.Errorf("sent %s, %v", f.sent(), err)
+		}
+	})
+}
+
+func TestAfterTheLastAttemptAllowedItIsFinal(t *testing.T) {
+	last := &idemdv1.FailResponse{Version: 2, State: idemdv1.State_STATE_FAILED_FINAL, ExpiresAt: timestamppb.New(time.Unix(1, 0))}
+	bubble(t, script{"Fail": {last}}, Options{}, func(t *testing.T, c *Client, _ *fake) {
+		why := errors.New("busy")
+		_, err := c.Do(t.Context(), operation(), returns(nil, NotExecuted(why)))
+		var final *FinalError
+		if !errors.As(err, &final) || !errors.Is(err, why) || !final.ExpiresAt.Equal(time.Unix(1, 0)) || KeepKey(err) {
+			t.Errorf("it is told %v, and to keep the key: %v", err, KeepKey(err))
 		}
 	})
 }
@@ -140,8 +189,8 @@ func TestAWaitEndsWithItsTimeOrItsContext(t *testing.T) {
 		calls          int
 	}{
 		"not at all":  {wait: -1, calls: 1},
-		"five s":      {wait: 5 * time.Second, took: 5 * time.Second, calls: 6},
-		"its context": {wait: time.Minute, deadline: 3 * time.Second, took: 3 * time.Second, calls: 4},
+		"five s":      {wait: 5 * time.Second, took: 5 * time.Second, calls: 7},
+		"its context": {wait: time.Minute, deadline: 3 * time.Second, took: 3 * time.Second, calls: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, s, Options{}, func(t *testing.T, client *Client, f *fake) {

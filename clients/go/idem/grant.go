@@ -97,8 +97,13 @@ func (g *Grant) DeriveKey(label string) string {
 }
 
 func deriveKey(a Address, label string) string {
-	if a.Namespace == "" {
-		a.Namespace = "default"
+	return DeriveKey(a.Tenant, orDefault(a.Namespace), a.Key, label)
+}
+
+// orDefault is a namespace by the name under which the daemon knows it.
+func orDefault(namespace string) string {
+	if namespace == "" {
+		return "default"
 	}
-	return DeriveKey(a.Tenant, a.Namespace, a.Key, label)
+	return namespace
 }

@@ -210,9 +210,9 @@ func TestAnUnexpectedRefusalIsTriedAgainUntilTheLeaseIsOver(t *testing.T) {
 // A Reserve that was held for 40 s and then granted must not count as lapsed.
 func TestALeaseThatHasRunForAWhileIsExtendedBeforeFnStarts(t *testing.T) {
 	for name, late := range map[string]time.Duration{"a third has passed": 10 * time.Second, "it was held for longer than the lease": 40 * time.Second} {
-		bubble(t, script{"Reserve": {after(late, ownedFor(30*time.Second))}}, Options{}, func(t *testing.T, c *Client, f *fake) {
+		bubble(t, script{"Reserve": {inProgress(0), after(late, ownedFor(30*time.Second))}}, Options{}, func(t *testing.T, c *Client, f *fake) {
 			_, err := c.Do(t.Context(), operation(), func(ctx context.Context, _ *Grant) (*Result, error) {
-				if f.sent() != "Reserve Extend" {
+				if f.sent() != "Reserve Reserve Extend" {
 					t.Errorf("%s: fn starts after %s", name, f.sent())
 				}
 				sleep(ctx, 9*time.Second)
@@ -223,8 +223,8 @@ func TestALeaseThatHasRunForAWhileIsExtendedBeforeFnStarts(t *testing.T) {
 			}
 		})
 	}
-	bubble(t, script{"Reserve": {after(9*time.Second, ownedFor(30*time.Second))}}, Options{}, func(t *testing.T, c *Client, f *fake) {
-		if _, err := c.Do(t.Context(), operation(), returns(nil, nil)); err != nil || f.sent() != "Reserve Complete" {
+	bubble(t, script{"Reserve": {inProgress(0), after(9*time.Second, ownedFor(30*time.Second))}}, Options{}, func(t *testing.T, c *Client, f *fake) {
+		if _, err := c.Do(t.Context(), operation(), returns(nil, nil)); err != nil || f.sent() != "Reserve Reserve Complete" {
 			t.Errorf("a fresh lease: sent %s, %v", f.sent(), err)
 		}
 	})
@@ -232,14 +232,14 @@ func TestALeaseThatHasRunForAWhileIsExtendedBeforeFnStarts(t *testing.T) {
 
 func TestAGrantThatIsLostBeforeFnStartsIsAskedForAnew(t *testing.T) {
 	s := script{
-		"Reserve": {after(40*time.Second, ownedFor(30*time.Second)), ownedFor(30 * time.Second)},
+		"Reserve": {inProgress(0), after(40*time.Second, ownedFor(30*time.Second)), ownedFor(30 * time.Second)},
 		"Extend":  {refusal(codes.FailedPrecondition, StaleToken)},
 	}
 	bubble(t, s, Options{}, func(t *testing.T, c *Client, f *fake) {
-		if _, err := c.Do(t.Context(), operation(), returns(nil, nil)); err != nil || f.sent() != "Reserve Extend Reserve Complete" {
+		if _, err := c.Do(t.Context(), operation(), returns(nil, nil)); err != nil || f.sent() != "Reserve Reserve Extend Reserve Complete" {
 			t.Errorf("sent %s, %v", f.sent(), err)
 		}
-		if sent := requests[*idemdv1.ReserveRequest](f); bytes.Equal(sent[0].GetOwnerToken(), sent[1].GetOwnerToken()) {
+		if sent := requests[*idemdv1.ReserveRequest](f); bytes.Equal(sent[1].GetOwnerToken(), sent[2].GetOwnerToken()) {
 			t.Error("the token is the same")
 		}
 	})

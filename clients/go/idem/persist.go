@@ -12,6 +12,9 @@ const (
 	// callTimeout is when one call, beyond what it asked to be held, counts as lost.
 	callTimeout = 5 * time.Second
 
+	// leastTimeout is what a call is given, however short the patience is.
+	leastTimeout = 500 * time.Millisecond
+
 	// forever is the patience of what its context alone bounds.
 	forever = time.Duration(1<<63 - 1)
 
@@ -45,16 +48,26 @@ func insist(ctx context.Context, call func(context.Context) error) *Error {
 }
 
 // repeat makes a call again, with growing pauses, as long as its error is worth it, ctx
-// has not ended and it has not failed for longer than the patience.
+// has not ended and it has not failed for longer than the patience. A timeout beyond
+// callTimeout is for calls that the daemon holds.
 func repeat(
 	ctx context.Context, patience, timeout time.Duration, call func(context.Context) error, worthIt func(*Error) bool,
 ) *Error {
 	var (
 		failing time.Time
 		last    *Error
+		held    = timeout > callTimeout
 	)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		one, cancel := context.WithTimeout(ctx, timeout)
+		sent, limit := time.Now(), timeout
+		if !held { // a silent daemon takes no longer than the patience
+			left := patience
+			if !failing.IsZero() {
+				left -= sent.Sub(failing)
+			}
+			limit = min(limit, max(left, leastTimeout))
+		}
+		one, cancel := context.WithTimeout(ctx, limit)
 		err := errorOf(call(one))
 		cancel()
 		switch {
@@ -66,7 +79,10 @@ func repeat(
 			return err
 		}
 		if last = err; failing.IsZero() {
-			failing = time.Now() // not before: a call that was held is no failure
+			failing = sent
+			if held { // that was no failure
+				failing = time.Now()
+			}
 		}
 		delay := jittered(max(pause, err.RetryAfter))
 		if time.Since(failing)+delay > patience {

@@ -33,6 +33,8 @@ func (g *guard) reserve(ctx context.Context) (*idemdv1.ReserveResponse, error) {
 		case response.GetInProgress() == nil:
 			g.pending = nil
 			return response, nil
+		case !g.held && g.hold(ctx) > 0:
+			g.held = true // somebody is on it: from now on the daemon holds the call
 		default:
 			if err := g.pause(ctx, response.GetInProgress()); err != nil {
 				return nil, err
@@ -41,15 +43,23 @@ func (g *guard) reserve(ctx context.Context) (*idemdv1.ReserveResponse, error) {
 	}
 }
 
-// ask sends one Reserve, which the daemon holds as long as the operation may wait.
+// ask sends one Reserve. The first one is answered at once, so that a daemon that is silent
+// is not taken for one that holds it; then the daemon holds it as long as the operation
+// may wait.
 func (g *guard) ask(ctx context.Context) (*idemdv1.ReserveResponse, *Error) {
 	if err := g.tooLate(ctx); err != nil {
 		return nil, err
 	}
 	var response *idemdv1.ReserveResponse
-	wait := g.hold(ctx)
-	err := persist(ctx, g.c.options.Patience, wait+callTimeout, func(one context.Context) (err error) {
-		g.request.Wait = durationpb.New(g.hold(ctx))
+	timeout := callTimeout
+	if g.held {
+		timeout += g.hold(ctx)
+	}
+	err := persist(ctx, g.c.options.Patience, timeout, func(one context.Context) (err error) {
+		g.request.Wait = nil
+		if g.held {
+			g.request.Wait = durationpb.New(g.hold(ctx))
+		}
 		g.sent = time.Now()
 		if response, err = g.c.service.Reserve(one, g.request); err != nil && !errorOf(err).decided() {
 			g.doubt = true

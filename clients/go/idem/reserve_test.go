@@ -18,7 +18,7 @@ func TestNothingBeginsWithLessThanMinRemainingAfterAWait(t *testing.T) {
 		late time.Duration
 		runs bool
 	}{"in time": {4 * time.Second, true}, "too late": {6 * time.Second, false}} {
-		s := script{"Reserve": {after(c.late, ownedFor(30*time.Second))}}
+		s := script{"Reserve": {inProgress(0), after(c.late, ownedFor(30*time.Second))}}
 		bubble(t, s, Options{}, func(t *testing.T, client *Client, f *fake) {
 			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 			defer cancel()
@@ -34,7 +34,7 @@ func TestNothingBeginsWithLessThanMinRemainingAfterAWait(t *testing.T) {
 			if c.runs != (err == nil) || !c.runs && (!errors.As(err, &undone) || !errors.Is(err, context.DeadlineExceeded)) {
 				t.Errorf("%s: answered %v", name, err)
 			}
-			if held := requests[*idemdv1.ReserveRequest](f)[0].GetWait().AsDuration(); held != 5*time.Second {
+			if held := requests[*idemdv1.ReserveRequest](f)[1].GetWait().AsDuration(); held != 5*time.Second {
 				t.Errorf("%s: it may be held for %v", name, held)
 			}
 			if err := client.Close(t.Context()); err != nil || len(requests[*idemdv1.FailRequest](f)) > 0 == c.runs {

@@ -13,6 +13,8 @@ import (
 type told struct {
 	version int64
 	expires time.Time
+	// final: it was the last attempt allowed, and what could have been repeated is over.
+	final bool
 }
 
 // tell records how the attempt ended, whether the caller is still there or not. If that
@@ -100,11 +102,11 @@ func (a *attempt) send(ctx context.Context, o outcome) (told, error) {
 			Tenant: a.address.Tenant, Namespace: a.address.Namespace, Key: a.address.Key, OwnerToken: a.token,
 			Result: o.result,
 		})
-		return told{r.GetVersion(), timeOf(r.GetExpiresAt())}, err
+		return told{version: r.GetVersion(), expires: timeOf(r.GetExpiresAt())}, err
 	}
 	r, err := a.c.service.Fail(ctx, &idemdv1.FailRequest{
 		Tenant: a.address.Tenant, Namespace: a.address.Namespace, Key: a.address.Key, OwnerToken: a.token,
 		Kind: o.failed, Result: o.result,
 	})
-	return told{r.GetVersion(), timeOf(r.GetExpiresAt())}, err
+	return told{r.GetVersion(), timeOf(r.GetExpiresAt()), r.GetState() == idemdv1.State_STATE_FAILED_FINAL}, err
 }

@@ -130,7 +130,7 @@ func TestWhatTheDaemonRefusesIsAnsweredByItsKind(t *testing.T) {
 	}{
 		{codes.FailedPrecondition, idem.KeyMayHaveExpired, codes.FailedPrecondition, idemgrpc.ReasonKeyMayHaveExpired, true},
 		{codes.InvalidArgument, idem.KeyInvalid, codes.InvalidArgument, idemgrpc.ReasonKeyInvalid, false},
-		{codes.InvalidArgument, idem.TimeInvalid, codes.InvalidArgument, idemgrpc.ReasonKeyInvalid, false},
+		{codes.InvalidArgument, idem.TimeInvalid, codes.Internal, idemgrpc.ReasonGuardRefused, true},
 		{codes.InvalidArgument, idem.TenantInvalid, codes.Internal, idemgrpc.ReasonGuardRefused, true},
 		{codes.DataLoss, idem.RecordUnreadable, codes.Internal, idemgrpc.ReasonGuardRefused, true},
 		{codes.Unauthenticated, "", codes.Internal, idemgrpc.ReasonGuardRefused, true},

@@ -375,14 +375,29 @@ func TestTwoGuardsOfOneConfigurationGuardTheSame(t *testing.T) {
 func TestARequestWaitsNoLongerThanItsCallerUsuallyDoes(t *testing.T) {
 	for wait, want := range map[time.Duration]time.Duration{0: idemhttp.DefaultWait, 40 * time.Second: 40 * time.Second, -1: 0} {
 		s := open(t, idemhttp.Config{Wait: wait}, idem.Options{})
+		asks := make(chan time.Duration, 2)
 		s.Daemon.Fault(func(m proto.Message) error {
 			if r, is := m.(*idemdv1.ReserveRequest); is {
-				if asked := r.GetWait().AsDuration(); asked > want || asked < want/2 {
-					t.Errorf("wait %v: it asks to be held for %v, want %v", wait, asked, want)
-				}
+				asks <- r.GetWait().AsDuration()
 			}
 			return nil
 		})
+		s.handle = func(w http.ResponseWriter, r *http.Request) {
+			if asked := <-asks; asked != 0 {
+				t.Errorf("wait %v: before it knows that it has to wait it asks to be held for %v", wait, asked)
+			}
+			second := make(chan *answer, 1)
+			go func() { second <- s.post(t, "k") }()
+			<-asks
+			if want > 0 {
+				if asked := <-asks; asked > want || asked < want/2 {
+					t.Errorf("wait %v: it asks to be held for %v, want %v", wait, asked, want)
+				}
+			} else if a := <-second; a.reason() != idemhttp.ReasonInProgress {
+				t.Errorf("wait %v: answered %d %s", wait, a.status, a.body)
+			}
+			receipt(w, r)
+		}
 		if a := s.post(t, "k"); a.status != 201 {
 			t.Errorf("answered %d %s", a.status, a.body)
 		}

@@ -71,8 +71,9 @@ func TestAHandlerThatRunsUnguardedWithinAnotherSeesNoGrant(t *testing.T) {
 		}))
 		s.handle = func(w http.ResponseWriter, r *http.Request) {
 			r = r.Clone(r.Context())
-			if !c.keyed {
-				r.Header.Del(idemhttp.KeyHeader)
+			r.Header.Del(idemhttp.KeyHeader)
+			if c.keyed {
+				r.Header.Set(idemhttp.KeyHeader, "another")
 			}
 			within.ServeHTTP(httptest.NewRecorder(), r)
 			w.WriteHeader(http.StatusInternalServerError)

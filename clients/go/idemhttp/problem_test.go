@@ -193,7 +193,7 @@ func TestWhatTheDaemonRefusesIsAnsweredByItsKind(t *testing.T) {
 		{codes.FailedPrecondition, idem.KeyMayHaveExpired, 409, idemhttp.ReasonKeyMayHaveExpired, true},
 		{codes.FailedPrecondition, idem.FingerprintMismatch, 409, idemhttp.ReasonFingerprintMismatch, false},
 		{codes.InvalidArgument, idem.KeyInvalid, 400, idemhttp.ReasonKeyInvalid, false},
-		{codes.InvalidArgument, idem.TimeInvalid, 400, idemhttp.ReasonKeyInvalid, false},
+		{codes.InvalidArgument, idem.TimeInvalid, 503, idemhttp.ReasonGuardRefused, true},
 		{codes.InvalidArgument, idem.TenantInvalid, 503, idemhttp.ReasonGuardRefused, true},
 		{codes.DataLoss, idem.RecordUnreadable, 503, idemhttp.ReasonGuardRefused, true},
 		{codes.Unauthenticated, "", 503, idemhttp.ReasonGuardRefused, true},

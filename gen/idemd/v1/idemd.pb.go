@@ -762,7 +762,11 @@ type FailResponse struct {
 	// is never forgotten.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// True: this very outcome was stored before.
-	Repeated      bool `protobuf:"varint,3,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	Repeated bool `protobuf:"varint,3,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	// The state of the reservation now: what was told RETRYABLE is FAILED_FINAL where
+	// it was the last attempt allowed, what was told UNKNOWN is FAILED_RETRYABLE under
+	// LAPSE_POLICY_RERUN.
+	State         State `protobuf:"varint,4,opt,name=state,proto3,enum=idemd.v1.State" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -816,6 +820,13 @@ func (x *FailResponse) GetRepeated() bool {
 		return x.Repeated
 	}
 	return false
+}
+
+func (x *FailResponse) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
 }
 
 // LookupRequest asks for the reservation at an address.
@@ -1641,12 +1652,13 @@ const file_idemd_v1_idemd_proto_rawDesc = "" +
 	"\x06result\x18\x06 \x01(\v2\x10.idemd.v1.ResultR\x06result\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x127\n" +
-	"\tretention\x18\b \x01(\v2\x19.google.protobuf.DurationR\tretention\"\x7f\n" +
+	"\tretention\x18\b \x01(\v2\x19.google.protobuf.DurationR\tretention\"\xa6\x01\n" +
 	"\fFailResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x129\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1a\n" +
-	"\brepeated\x18\x03 \x01(\bR\brepeated\"\x86\x01\n" +
+	"\brepeated\x18\x03 \x01(\bR\brepeated\x12%\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x0f.idemd.v1.StateR\x05state\"\x86\x01\n" +
 	"\rLookupRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1742,9 +1754,10 @@ var file_idemd_v1_idemd_proto_goTypes = []any{
 	(*Unresolved)(nil),            // 24: idemd.v1.Unresolved
 	(*Result)(nil),                // 25: idemd.v1.Result
 	(FailureKind)(0),              // 26: idemd.v1.FailureKind
-	(*Reservation)(nil),           // 27: idemd.v1.Reservation
-	(*anypb.Any)(nil),             // 28: google.protobuf.Any
-	(Verdict)(0),                  // 29: idemd.v1.Verdict
+	(State)(0),                    // 27: idemd.v1.State
+	(*Reservation)(nil),           // 28: idemd.v1.Reservation
+	(*anypb.Any)(nil),             // 29: google.protobuf.Any
+	(Verdict)(0),                  // 30: idemd.v1.Verdict
 }
 var file_idemd_v1_idemd_proto_depIdxs = []int32{
 	17, // 0: idemd.v1.ReserveRequest.fingerprint:type_name -> idemd.v1.Fingerprint
@@ -1768,43 +1781,44 @@ var file_idemd_v1_idemd_proto_depIdxs = []int32{
 	18, // 18: idemd.v1.FailRequest.retry_after:type_name -> google.protobuf.Duration
 	18, // 19: idemd.v1.FailRequest.retention:type_name -> google.protobuf.Duration
 	20, // 20: idemd.v1.FailResponse.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 21: idemd.v1.LookupRequest.wait:type_name -> google.protobuf.Duration
-	27, // 22: idemd.v1.LookupResponse.reservation:type_name -> idemd.v1.Reservation
-	11, // 23: idemd.v1.BatchRequest.commands:type_name -> idemd.v1.BatchCommand
-	0,  // 24: idemd.v1.BatchCommand.reserve:type_name -> idemd.v1.ReserveRequest
-	2,  // 25: idemd.v1.BatchCommand.extend:type_name -> idemd.v1.ExtendRequest
-	4,  // 26: idemd.v1.BatchCommand.complete:type_name -> idemd.v1.CompleteRequest
-	6,  // 27: idemd.v1.BatchCommand.fail:type_name -> idemd.v1.FailRequest
-	8,  // 28: idemd.v1.BatchCommand.lookup:type_name -> idemd.v1.LookupRequest
-	13, // 29: idemd.v1.BatchResponse.outcomes:type_name -> idemd.v1.BatchOutcome
-	14, // 30: idemd.v1.BatchOutcome.error:type_name -> idemd.v1.Status
-	1,  // 31: idemd.v1.BatchOutcome.reserve:type_name -> idemd.v1.ReserveResponse
-	3,  // 32: idemd.v1.BatchOutcome.extend:type_name -> idemd.v1.ExtendResponse
-	5,  // 33: idemd.v1.BatchOutcome.complete:type_name -> idemd.v1.CompleteResponse
-	7,  // 34: idemd.v1.BatchOutcome.fail:type_name -> idemd.v1.FailResponse
-	9,  // 35: idemd.v1.BatchOutcome.lookup:type_name -> idemd.v1.LookupResponse
-	28, // 36: idemd.v1.Status.details:type_name -> google.protobuf.Any
-	29, // 37: idemd.v1.ResolveRequest.verdict:type_name -> idemd.v1.Verdict
-	25, // 38: idemd.v1.ResolveRequest.result:type_name -> idemd.v1.Result
-	0,  // 39: idemd.v1.IdempotencyService.Reserve:input_type -> idemd.v1.ReserveRequest
-	2,  // 40: idemd.v1.IdempotencyService.Extend:input_type -> idemd.v1.ExtendRequest
-	4,  // 41: idemd.v1.IdempotencyService.Complete:input_type -> idemd.v1.CompleteRequest
-	6,  // 42: idemd.v1.IdempotencyService.Fail:input_type -> idemd.v1.FailRequest
-	8,  // 43: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
-	10, // 44: idemd.v1.IdempotencyService.Batch:input_type -> idemd.v1.BatchRequest
-	15, // 45: idemd.v1.OperatorService.Resolve:input_type -> idemd.v1.ResolveRequest
-	1,  // 46: idemd.v1.IdempotencyService.Reserve:output_type -> idemd.v1.ReserveResponse
-	3,  // 47: idemd.v1.IdempotencyService.Extend:output_type -> idemd.v1.ExtendResponse
-	5,  // 48: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
-	7,  // 49: idemd.v1.IdempotencyService.Fail:output_type -> idemd.v1.FailResponse
-	9,  // 50: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
-	12, // 51: idemd.v1.IdempotencyService.Batch:output_type -> idemd.v1.BatchResponse
-	16, // 52: idemd.v1.OperatorService.Resolve:output_type -> idemd.v1.ResolveResponse
-	46, // [46:53] is the sub-list for method output_type
-	39, // [39:46] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	27, // 21: idemd.v1.FailResponse.state:type_name -> idemd.v1.State
+	18, // 22: idemd.v1.LookupRequest.wait:type_name -> google.protobuf.Duration
+	28, // 23: idemd.v1.LookupResponse.reservation:type_name -> idemd.v1.Reservation
+	11, // 24: idemd.v1.BatchRequest.commands:type_name -> idemd.v1.BatchCommand
+	0,  // 25: idemd.v1.BatchCommand.reserve:type_name -> idemd.v1.ReserveRequest
+	2,  // 26: idemd.v1.BatchCommand.extend:type_name -> idemd.v1.ExtendRequest
+	4,  // 27: idemd.v1.BatchCommand.complete:type_name -> idemd.v1.CompleteRequest
+	6,  // 28: idemd.v1.BatchCommand.fail:type_name -> idemd.v1.FailRequest
+	8,  // 29: idemd.v1.BatchCommand.lookup:type_name -> idemd.v1.LookupRequest
+	13, // 30: idemd.v1.BatchResponse.outcomes:type_name -> idemd.v1.BatchOutcome
+	14, // 31: idemd.v1.BatchOutcome.error:type_name -> idemd.v1.Status
+	1,  // 32: idemd.v1.BatchOutcome.reserve:type_name -> idemd.v1.ReserveResponse
+	3,  // 33: idemd.v1.BatchOutcome.extend:type_name -> idemd.v1.ExtendResponse
+	5,  // 34: idemd.v1.BatchOutcome.complete:type_name -> idemd.v1.CompleteResponse
+	7,  // 35: idemd.v1.BatchOutcome.fail:type_name -> idemd.v1.FailResponse
+	9,  // 36: idemd.v1.BatchOutcome.lookup:type_name -> idemd.v1.LookupResponse
+	29, // 37: idemd.v1.Status.details:type_name -> google.protobuf.Any
+	30, // 38: idemd.v1.ResolveRequest.verdict:type_name -> idemd.v1.Verdict
+	25, // 39: idemd.v1.ResolveRequest.result:type_name -> idemd.v1.Result
+	0,  // 40: idemd.v1.IdempotencyService.Reserve:input_type -> idemd.v1.ReserveRequest
+	2,  // 41: idemd.v1.IdempotencyService.Extend:input_type -> idemd.v1.ExtendRequest
+	4,  // 42: idemd.v1.IdempotencyService.Complete:input_type -> idemd.v1.CompleteRequest
+	6,  // 43: idemd.v1.IdempotencyService.Fail:input_type -> idemd.v1.FailRequest
+	8,  // 44: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
+	10, // 45: idemd.v1.IdempotencyService.Batch:input_type -> idemd.v1.BatchRequest
+	15, // 46: idemd.v1.OperatorService.Resolve:input_type -> idemd.v1.ResolveRequest
+	1,  // 47: idemd.v1.IdempotencyService.Reserve:output_type -> idemd.v1.ReserveResponse
+	3,  // 48: idemd.v1.IdempotencyService.Extend:output_type -> idemd.v1.ExtendResponse
+	5,  // 49: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
+	7,  // 50: idemd.v1.IdempotencyService.Fail:output_type -> idemd.v1.FailResponse
+	9,  // 51: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
+	12, // 52: idemd.v1.IdempotencyService.Batch:output_type -> idemd.v1.BatchResponse
+	16, // 53: idemd.v1.OperatorService.Resolve:output_type -> idemd.v1.ResolveResponse
+	47, // [47:54] is the sub-list for method output_type
+	40, // [40:47] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_idemd_proto_init() }

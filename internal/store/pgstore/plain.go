@@ -195,7 +195,7 @@ func (c *plainCompletes) collect(rows pgx.Rows) error {
 	c.recorded = make([]*reservation.Recorded, len(c.groups))
 	var place int64
 	for rows.Next() {
-		recorded := new(reservation.Recorded)
+		recorded := &reservation.Recorded{State: reservation.Succeeded}
 		if err := rows.Scan(&place, &recorded.Version, (*int64)(&recorded.ExpiresAt)); err != nil {
 			return err
 		}

@@ -100,6 +100,20 @@ func keptCases() []Case {
 			other := must[*reservation.Owned](r, r.one(Reserve(a, 3)))
 			equal(r, "told the next life", other.ReservedAt, r.h.Now())
 		}},
+		{Rule: "who tells an outcome is told the state that it has led to", Run: func(r *run) {
+			told := func(c reservation.Command) reservation.State { return must[*reservation.Recorded](r, r.one(c)).State }
+			a, b, c := At("last"), At("unknown"), At("done")
+			r.one(Reserve(a, 1, AttemptsOf(2)))
+			equal(r, "a failure", told(Fail(a, 1, reservation.ToldRetryable, "")), reservation.FailedRetryable)
+			r.one(Reserve(a, 2))
+			equal(r, "the last attempt's failure", told(Fail(a, 2, reservation.ToldRetryable, "")), reservation.FailedFinal)
+			equal(r, "the same again", told(Fail(a, 2, reservation.ToldRetryable, "")), reservation.FailedFinal)
+			r.one(Reserve(b, 1))
+			equal(r, "unknown", told(Fail(b, 1, reservation.ToldUnknown, "")), reservation.Unknown)
+			r.one(Reserve(c, 1))
+			equal(r, "done", told(Complete(c, 1, "")), reservation.Succeeded)
+			equal(r, "done again", told(Complete(c, 1, "")), reservation.Succeeded)
+		}},
 		{Rule: "what is finer than a microsecond is not kept, and nothing is damaged by it", Run: func(r *run) {
 			a := At("nanoseconds")
 			reserve := Reserve(a, 1)

@@ -64,7 +64,7 @@ func refusedBy(e *idem.Error) Refusal {
 		return Refusal{Reason: FingerprintMismatch}
 	case idem.KeyMayHaveExpired:
 		return Refusal{Reason: KeyMayHaveExpired}
-	case idem.KeyInvalid, idem.TimeInvalid:
+	case idem.KeyInvalid:
 		return Refusal{Reason: KeyInvalid, Detail: e.Message}
 	}
 	switch {

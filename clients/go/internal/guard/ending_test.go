@@ -26,7 +26,8 @@ func TestACallerIsToldByTheKindOfItsRefusal(t *testing.T) {
 		{&idem.Error{Code: codes.FailedPrecondition, Reason: idem.FingerprintMismatch, Message: "secret"}, Refusal{FingerprintMismatch, "", 0}},
 		{&idem.Error{Code: codes.FailedPrecondition, Reason: idem.KeyMayHaveExpired, Message: "secret"}, Refusal{KeyMayHaveExpired, "", 0}},
 		{&idem.Error{Code: codes.InvalidArgument, Reason: idem.KeyInvalid, Message: "1 to 255 bytes"}, Refusal{KeyInvalid, "1 to 255 bytes", 0}},
-		{&idem.Error{Code: codes.InvalidArgument, Reason: idem.TimeInvalid, Message: "ahead"}, Refusal{KeyInvalid, "ahead", 0}},
+		// It is this server's clock, as a rule: no reason to drop a key that may have been used.
+		{&idem.Error{Code: codes.InvalidArgument, Reason: idem.TimeInvalid, Message: "ahead"}, Refusal{Misconfigured, "TIME_INVALID", 0}},
 		{&idem.Error{Code: codes.PermissionDenied, Reason: "TENANT_FORBIDDEN", Message: "secret"}, Refusal{Misconfigured, "TENANT_FORBIDDEN", 0}},
 		{&idem.Error{Code: codes.Unimplemented, Message: "secret"}, Refusal{Misconfigured, "Unimplemented", 0}},
 		{&idem.Error{Code: codes.DataLoss, Reason: idem.RecordUnreadable, Message: "secret"}, Refusal{Misconfigured, "RECORD_UNREADABLE", 0}},
