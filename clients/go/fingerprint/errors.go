@@ -7,8 +7,8 @@ type Problem string
 
 // The problems. Offsets are of JSON documents; elsewhere they are 0.
 const (
-	// TooLarge: more than MaxBytes, which is always refused, or a JSON document of more
-	// than MaxCanonicalBytes.
+	// TooLarge: more than MaxBytes, which is always refused, a JSON document of more than
+	// MaxCanonicalBytes, or a query or form of more than 10,000 pairs.
 	TooLarge Problem = "too-large"
 	// TooDeep: nested deeper than MaxDepth.
 	TooDeep Problem = "too-deep"
@@ -43,7 +43,7 @@ type RefusedError struct {
 func (e *RefusedError) Error() string {
 	switch e.Problem {
 	case TooLarge:
-		return fmt.Sprintf("fingerprint: too large: at most %d bytes, of JSON %d", MaxBytes, MaxCanonicalBytes)
+		return fmt.Sprintf("fingerprint: too large: at most %d bytes, of JSON %d, of a query or form %d pairs", MaxBytes, MaxCanonicalBytes, maxPairs)
 	case TooDeep:
 		return fmt.Sprintf("fingerprint: nested deeper than %d, at byte %d", MaxDepth, e.Offset)
 	case NothingIncluded, UnknownType:

@@ -2,6 +2,7 @@ package fingerprint
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,8 +18,8 @@ import (
 type HTTPRules struct {
 	// Rules of the body, if it is JSON. Strict holds for all of the request.
 	Rules
-	// Headers are the names of those that count: API versions, say. Not Host, which is
-	// none.
+	// Headers are the names of those that count: API versions, say. Host, where one guard
+	// serves several.
 	Headers []string
 	// ExcludeQuery are the names of query parameters that don't count.
 	ExcludeQuery []string
@@ -30,8 +31,10 @@ type Request struct {
 	// Pattern is that of the route: "POST /orders/{id}/cancel"; empty if it is not known.
 	// How its wildcards are named does not count.
 	Pattern string
-	// Path is the one that was asked for, escaped: "/orders/17/cancel". What the
-	// wildcards stand for counts through it.
+	// Host counts if the rules name it among the headers.
+	Host string
+	// Path is the one that was asked for, escaped: "/orders/17/cancel", before anything in
+	// the server has cut or rewritten it. What the wildcards stand for counts through it.
 	Path string
 	// Query is what follows the question mark, escaped.
 	Query  string
@@ -50,13 +53,13 @@ type HTTP struct {
 
 // NewHTTP compiles rules; an error names the path, or header, that is none.
 func NewHTTP(r HTTPRules) (*HTTP, error) {
-	h := &HTTP{excludeQuery: r.ExcludeQuery}
+	h := &HTTP{excludeQuery: slices.Clone(r.ExcludeQuery)}
 	if err := h.json.compile(r.Rules); err != nil {
 		return nil, err
 	}
 	for _, name := range r.Headers {
-		if name = strings.ToLower(name); name == "host" || name == "" {
-			return nil, fmt.Errorf("fingerprint: %q is no header here: tell hosts apart by Operation", name)
+		if name = strings.ToLower(name); name == "" {
+			return nil, errors.New("fingerprint: the empty name is no header's")
 		}
 		h.headers = append(h.headers, name)
 	}
@@ -72,8 +75,12 @@ const mostAnnounced = 64 << 10
 // body of more than [MaxBytes] is a *[RefusedError], before anything is hashed; after
 // that and after any other error the body is spent.
 func ReadRequest(r *http.Request) (Request, error) {
+	asked := r.URL
+	if sent, err := url.ParseRequestURI(r.RequestURI); err == nil { // what http.StripPrefix and its like have left alone
+		asked = sent
+	}
 	q := Request{
-		Method: r.Method, Pattern: r.Pattern, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery, Header: r.Header.Clone(),
+		Method: r.Method, Pattern: r.Pattern, Host: r.Host, Path: asked.EscapedPath(), Query: asked.RawQuery, Header: r.Header.Clone(),
 	}
 	if r.ContentLength > MaxBytes {
 		return q, &RefusedError{Problem: TooLarge}
@@ -126,7 +133,7 @@ func (h *HTTP) Sum(subject string, r Request) (idem.Fingerprint, error) {
 		return idem.Fingerprint{}, err
 	}
 	return sum(scheme, []byte(h.json.operation), []byte(subject), []byte(r.Method), []byte(nameless(r.Pattern)),
-		path, query, h.header(r.Header), body), nil
+		path, query, h.header(r), body), nil
 }
 
 // nameless is a pattern without the names of its wildcards: "/orders/{}/{...}".
@@ -163,9 +170,15 @@ func segments(path string) (framed []byte, _ error) {
 	return framed, nil
 }
 
+// maxPairs bounds what a query or a form is taken apart to.
+const maxPairs = 10_000
+
 // pairs are the names and values of a query or form, sorted by name; those of one name
-// stay in their order. What can't be read stays as it is.
+// stay in their order. What can't be read, or has too many, stays as it is.
 func pairs(encoded string, exclude []string) ([]byte, error) {
+	if strings.Count(encoded, "&") >= maxPairs {
+		return frame(nil, []byte("raw"), []byte(encoded)), &RefusedError{Problem: TooLarge}
+	}
 	type pair struct{ name, value string }
 	var all []pair
 	for text := range strings.SplitSeq(encoded, "&") {
@@ -187,10 +200,32 @@ func pairs(encoded string, exclude []string) ([]byte, error) {
 	return framed, nil
 }
 
+// formPairs are those of a body. Each has a name and a value, in no other bytes than
+// programs that encode forms write: what is sent as a form and is none, like the JSON of
+// who forgot to say so, stays as it is.
+func formPairs(body []byte) ([]byte, error) {
+	var written [256]bool
+	for _, b := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789*-._~!'()+%&=") {
+		written[b] = true
+	}
+	isForm := !slices.ContainsFunc(body, func(b byte) bool { return !written[b] })
+	for pair := range bytes.SplitSeq(body, []byte("&")) {
+		isForm = isForm && bytes.IndexByte(pair, '=') >= 0
+	}
+	if !isForm {
+		return frame(nil, []byte("raw"), body), &RefusedError{Problem: InvalidSyntax}
+	}
+	return pairs(string(body), nil)
+}
+
 // header is the name and the value of each header that counts and is there.
-func (h *HTTP) header(header http.Header) (framed []byte) {
+func (h *HTTP) header(r Request) (framed []byte) {
 	for _, name := range h.headers {
-		if values := header.Values(name); len(values) > 0 {
+		values := r.Header.Values(name)
+		if name == "host" && r.Host != "" {
+			values = []string{r.Host}
+		}
+		if len(values) > 0 {
 			framed = frame(framed, []byte(name), []byte(strings.Join(values, ", ")))
 		}
 	}
@@ -216,7 +251,7 @@ func (h *HTTP) body(r Request) ([]byte, error) {
 		}
 		return frame(nil, []byte("json"), []byte(media), canonical), nil
 	case media == "application/x-www-form-urlencoded":
-		form, err := pairs(string(r.Body), nil)
+		form, err := formPairs(r.Body)
 		return frame(nil, []byte("form"), []byte(media), form), err
 	}
 	return frame(nil, []byte("raw"), []byte(contentType), r.Body), nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/idemd/idemd/clients/go/fingerprint"
+	"github.com/idemd/idemd/clients/go/idem"
 )
 
 func httpSum(t *testing.T, rules fingerprint.HTTPRules, r fingerprint.Request) string {
@@ -211,5 +212,85 @@ func TestABodyThatBreaksOffHasNoFingerprint(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader(`{"a":1}`), broken{}))
 	if _, err := fingerprint.ReadRequest(r); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestThePathIsTheOneThatWasAskedForWhateverTheServerMakesOfIt(t *testing.T) {
+	var read []fingerprint.Request
+	mux := http.NewServeMux()
+	for _, prefix := range []string{"/charges", "/refunds"} {
+		inner := http.NewServeMux()
+		inner.HandleFunc("POST /create", func(_ http.ResponseWriter, r *http.Request) {
+			q, err := fingerprint.ReadRequest(r)
+			if err != nil {
+				t.Error(err)
+			}
+			read = append(read, q)
+		})
+		mux.Handle(prefix+"/", http.StripPrefix(prefix, inner))
+	}
+	for _, path := range []string{"/charges/create?a=1", "/refunds/create?a=1"} {
+		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, nil))
+	}
+	if len(read) != 2 || read[0].Path != "/charges/create" || read[1].Path != "/refunds/create" || read[0].Query != "a=1" {
+		t.Errorf("read %+v", read)
+	}
+}
+
+func TestHostsAreToldApartWhereTheyCount(t *testing.T) {
+	at := func(host string, headers ...string) idem.Fingerprint {
+		h, err := fingerprint.NewHTTP(fingerprint.HTTPRules{Headers: headers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "http://"+host+"/pay", nil)
+		q, err := fingerprint.ReadRequest(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, err := h.Sum("", q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	if bytes.Equal(at("a.example", "Host").Digest, at("b.example", "Host").Digest) {
+		t.Error("two hosts have one fingerprint")
+	}
+	if !bytes.Equal(at("a.example").Digest, at("b.example").Digest) {
+		t.Error("a host counts that nobody named")
+	}
+}
+
+func TestALargeFormCostsLittleMemory(t *testing.T) {
+	q := fingerprint.Request{Method: "POST", Path: "/", Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}}
+	for name, fill := range map[string]string{"names alone": "a&", "pairs": "a=&"} {
+		q.Body = bytes.Repeat([]byte(fill), fingerprint.MaxBytes/len(fill))
+		per := testing.Benchmark(func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				if sum, err := new(fingerprint.HTTP).Sum("", q); err != nil || sum.Scheme != fingerprint.SchemeHTTPRaw {
+					b.Error(sum.Scheme, err)
+				}
+			}
+		}).AllocedBytesPerOp()
+		if per > 5*fingerprint.MaxBytes {
+			t.Errorf("%s: 8 MiB of a form take %d MiB", name, per>>20)
+		}
+	}
+}
+
+func TestRulesAreReadWhenTheyAreCompiled(t *testing.T) {
+	excluded := []string{"at"}
+	h, err := fingerprint.NewHTTP(fingerprint.HTTPRules{ExcludeQuery: excluded})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := fingerprint.Request{Method: "POST", Path: "/", Query: "at=1"}
+	before, _ := h.Sum("", q)
+	excluded[0] = "other"
+	after, _ := h.Sum("", q)
+	if !bytes.Equal(before.Digest, after.Digest) {
+		t.Error("changing the configuration changes the fingerprint")
 	}
 }

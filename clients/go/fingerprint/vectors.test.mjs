@@ -185,6 +185,7 @@ function sumJSON(bytes, subject, rules, strict) {
 // ---- HTTP
 
 function pairs(encoded, exclude = []) {
+  if (encoded.split('&').length > 10000) refuse('too-large');
   const text = (part) => {
     if (/%(?![0-9a-fA-F]{2})/.test(part)) refuse('invalid-syntax');
     return Buffer.from(part.replaceAll('+', ' ').replace(/%([0-9a-fA-F]{2})/g, (_, hex) => String.fromCharCode(parseInt(hex, 16))), 'latin1');
@@ -198,6 +199,12 @@ function pairs(encoded, exclude = []) {
   return frame('pairs', ...all.flat());
 }
 
+// What is sent as a form must look as programs write one.
+function form(body) {
+  if (!/^[^&=]*=[^&]*(&[^&=]*=[^&]*)*$/.test(body) || /[^A-Za-z0-9*._~!'()+%&=-]/.test(body)) refuse('invalid-syntax');
+  return pairs(body);
+}
+
 function sumHTTP(v, rules, strict) {
   let raw = false;
   const orRaw = (make, instead) => {
@@ -208,6 +215,7 @@ function sumHTTP(v, rules, strict) {
     }
   };
   const headers = Object.fromEntries(Object.entries(v.headers ?? {}).map(([name, values]) => [name.toLowerCase(), values.join(', ')]));
+  if (v.host) headers.host = v.host;
   const body = input(v);
   const type = (headers['content-type'] ?? '').trim();
   const media = type.split(';')[0].trim().toLowerCase();
@@ -217,7 +225,7 @@ function sumHTTP(v, rules, strict) {
   } else if (media === 'application/json' || media.endsWith('+json')) {
     contents = orRaw(() => frame('json', media, canonical(body, rules, strict)), frame('json-raw', media, body));
   } else if (media === 'application/x-www-form-urlencoded') {
-    contents = frame('form', media, orRaw(() => pairs(body.toString('latin1')), frame('raw', body)));
+    contents = frame('form', media, orRaw(() => form(body.toString('latin1')), frame('raw', body)));
   }
   const query = orRaw(() => pairs(v.query ?? '', rules.exclude_query), frame('raw', v.query ?? ''));
   const pattern = (v.pattern ?? '').replace(/\{([^}]*)\}/g, (all, name) => name === '$' ? all : name.endsWith('...') ? '{...}' : '{}');

@@ -33,8 +33,8 @@ type vectors struct {
 	}
 	HTTP []struct {
 		vector
-		Method, Pattern, Path, Query string
-		Headers                      map[string][]string
+		Method, Pattern, Host, Path, Query string
+		Headers                            map[string][]string
 	}
 	Proto []struct {
 		vector
@@ -146,7 +146,7 @@ func TestTheVectorsOfHTTPHold(t *testing.T) {
 					}
 				}
 				return h.Sum(v.Subject, fingerprint.Request{
-					Method: v.Method, Pattern: v.Pattern, Path: v.Path, Query: v.Query, Header: header, Body: v.input(t),
+					Method: v.Method, Pattern: v.Pattern, Host: v.Host, Path: v.Path, Query: v.Query, Header: header, Body: v.input(t),
 				})
 			})
 		})

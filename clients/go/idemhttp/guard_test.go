@@ -338,7 +338,7 @@ func TestWhatIsWrongWithAConfigurationIsToldAtOnce(t *testing.T) {
 		"needs a status secret": {StatusPath: "/status/", Subject: func(*http.Request) (string, error) { return "", nil }},
 		"Content-Length can't":  {Headers: []string{"content-length"}},
 		`"a b" is no header`:    {Headers: []string{"a b"}},
-		`"host" is no header`:   {Fingerprint: fingerprint.HTTPRules{Headers: []string{"Host"}}},
+		"the empty name":        {Fingerprint: fingerprint.HTTPRules{Headers: []string{""}}},
 		`path "x"`:              {Fingerprint: fingerprint.HTTPRules{Rules: fingerprint.Rules{Exclude: []string{"x"}}}},
 	} {
 		if _, err := idemhttp.New(client, c); err == nil || !strings.Contains(err.Error(), want) {
