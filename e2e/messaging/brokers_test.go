@@ -157,6 +157,9 @@ func route(t *testing.T, subscriber message.Subscriber, topic string, handler me
 		<-ended
 	}
 	t.Cleanup(stop)
-	<-router.Running()
+	select {
+	case <-router.Running():
+	case <-ended:
+	}
 	return stop
 }
