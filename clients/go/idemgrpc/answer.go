@@ -59,14 +59,14 @@ const (
 	// ReasonGuardRefused: the daemon refused what the server asked of it: its configuration is
 	// wrong, and the call was not executed.
 	ReasonGuardRefused Reason = guard.Misconfigured
-	// ReasonStreamNotGuarded: a streaming method has a guard.
-	ReasonStreamNotGuarded Reason = guard.StreamNotGuarded
 )
 
 // KeepKey says, on the client's side, whether a repetition of a call that ended with err
-// must carry the same key. It is true in all doubt, and where nothing is said.
+// must carry the same key. It is true in all doubt, and where nothing is said. Of a
+// refusal of the handler's that is recorded, and so the last word, it is false where
+// [UnaryClientInterceptor] has seen the call.
 func KeepKey(err error) bool {
-	if err == nil {
+	if err == nil || errors.As(err, new(*recordedError)) {
 		return false
 	}
 	info := infoIn(status.Convert(err))
@@ -123,8 +123,6 @@ func said(reason Reason) (codes.Code, string) {
 		return codes.Unavailable, "the call was not started: repeat it with the same key"
 	case ReasonGuardUnavailable:
 		return codes.Unavailable, "the guard can't be reached; the call was not executed: repeat it with the same key"
-	case ReasonStreamNotGuarded:
-		return codes.Unimplemented, "idemgrpc guards unary calls only"
 	}
 	return codes.Internal, "the guard is not set up for this call"
 }

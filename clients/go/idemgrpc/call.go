@@ -45,11 +45,11 @@ func (c *call) run(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
 	s, another := ownStatus(c.err)
 	result := StatusResult(s)
 	result.Headers = headers
-	outcome := Undeclared
-	switch {
-	case c.config.Outcome != nil:
+	outcome := OutcomeUndeclared
+	if c.config.Outcome != nil {
 		outcome = c.config.Outcome(c.method.name, s)
-	case !another:
+	}
+	if outcome == OutcomeUndeclared && !another {
 		outcome = DefaultOutcome(s.Code())
 	}
 	return result, declared(c.err, outcome)

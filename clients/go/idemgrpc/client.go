@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/internal/guard"
@@ -41,9 +42,32 @@ func UnaryClientInterceptor(c ClientConfig) (grpc.UnaryClientInterceptor, error)
 		chosen[name] = true
 	}
 	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
-		return invoke(withOwnKey(ctx, chosen[method]), method, request, reply, conn, o...)
+		ctx = withOwnKey(ctx, chosen[method])
+		if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get(KeyHeader)) == 0 {
+			return invoke(ctx, method, request, reply, conn, o...)
+		}
+		var header, trailer metadata.MD
+		o = append(slices.Clip(o), grpc.Header(&header), grpc.Trailer(&trailer))
+		err := invoke(ctx, method, request, reply, conn, o...)
+		if err != nil && ReasonOf(err) == "" && len(header.Get(ExpiresHeader))+len(trailer.Get(ExpiresHeader)) > 0 {
+			return &recordedError{err}
+		}
+		return err
 	}, nil
 }
+
+// recordedError is a refusal of a handler's that its guard has recorded: it says until when
+// it will replay it.
+type recordedError struct{ err error }
+
+// Error implements error.
+func (e *recordedError) Error() string { return e.err.Error() }
+
+// GRPCStatus makes status.FromError work.
+func (e *recordedError) GRPCStatus() *status.Status { return status.Convert(e.err) }
+
+// Unwrap implements errors.Is.
+func (e *recordedError) Unwrap() error { return e.err }
 
 type keyKey struct{}
 

@@ -203,3 +203,45 @@ func TestANestedCallGetsTheSameDerivedKeyOnEveryAttempt(t *testing.T) {
 		t.Errorf("unguarded: arrived %q", got)
 	}
 }
+
+// A loop that goes by KeepKey must come to an end at a card that was declined.
+func TestARefusalThatIsRecordedIsTheLastWordAndAnyOtherIsNot(t *testing.T) {
+	for name, c := range map[string]struct {
+		guard  idemgrpc.Guard
+		handle func(context.Context) error
+		keep   bool
+	}{
+		"refused for good": {handle: func(context.Context) error { return status.Error(codes.FailedPrecondition, "declined") }},
+		"with headers sent already": {handle: func(ctx context.Context) error {
+			_ = grpc.SendHeader(ctx, nil)
+			return status.Error(codes.NotFound, "no card")
+		}},
+		"may have happened": {handle: func(context.Context) error { return status.Error(codes.Unavailable, "bank away") }, keep: true},
+		"not guarded":       {guard: idemgrpc.Guard{Need: idemgrpc.Off}, handle: func(context.Context) error { return status.Error(codes.FailedPrecondition, "declined") }, keep: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, guarding(c.guard), idem.Options{})
+			s.handle = func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+				return nil, c.handle(ctx)
+			}
+			keys, err := idemgrpc.UnaryClientInterceptor(idemgrpc.ClientConfig{Methods: []string{unary}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			invoke := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, o ...grpc.CallOption) error {
+				return conn.Invoke(ctx, method, request, reply, o...)
+			}
+			ctx := idemgrpc.WithKey(guardtest.Bounded(t), "k")
+			for _, try := range []string{"the first call", "its repetition"} {
+				var header metadata.MD
+				err := keys(ctx, unary, order(1), &testpb.SimpleResponse{}, s.conn, invoke, grpc.Header(&header))
+				if idemgrpc.KeepKey(err) != c.keep {
+					t.Errorf("%s: %v, and to keep the key: %v", try, err, idemgrpc.KeepKey(err))
+				}
+				if recorded := header.Get(idemgrpc.ExpiresHeader) != nil; name == "refused for good" && !recorded {
+					t.Errorf("%s: the caller's own option is not served", try)
+				}
+			}
+		})
+	}
+}

@@ -47,13 +47,14 @@ func compileGuard(name string, g Guard) (*method, error) {
 	if err != nil {
 		return nil, err
 	}
+	if streams := descriptor.IsStreamingClient() || descriptor.IsStreamingServer(); streams && g.Need != Off {
+		return nil, errors.New("it streams: only unary methods can be guarded")
+	}
 	one := &method{Guard: g, name: name, operation: idem.Operation{
 		Namespace: g.Namespace, Mode: g.Mode, Lease: g.Lease, Retention: g.Retention, Wait: g.Wait,
 		MinRemaining: g.MinRemaining, Settle: g.Settle, PolicyVersion: g.PolicyVersion,
 	}}
-	if err := guard.Check(g.Need, one.operation); err != nil {
-		return nil, err
-	}
+	wrong := []error{guard.Check(g.Need, one.operation)}
 	rules := g.Fingerprint
 	if rules.Operation == "" {
 		rules.Operation = name
@@ -61,15 +62,18 @@ func compileGuard(name string, g Guard) (*method, error) {
 	if g.KeyField != "" {
 		field := descriptor.Input().Fields().ByName(protoreflect.Name(g.KeyField))
 		if field == nil || field.Kind() != protoreflect.StringKind || field.IsList() || field.IsMap() {
-			return nil, fmt.Errorf("%s has no string field %q for the key", descriptor.Input().FullName(), g.KeyField)
+			wrong = append(wrong, fmt.Errorf("%s has no string field %q for the key", descriptor.Input().FullName(), g.KeyField))
+		} else {
+			rules.Exclude = append(slices.Clone(rules.Exclude), g.KeyField)
 		}
-		rules.Exclude = append(slices.Clone(rules.Exclude), g.KeyField)
 	}
 	if one.fingerprint, err = fingerprint.NewProto(descriptor.Input(), rules); err != nil {
-		return nil, err
+		wrong = append(wrong, err)
 	}
-	one.response, err = protoregistry.GlobalTypes.FindMessageByName(descriptor.Output().FullName())
-	return one, err
+	if one.response, err = protoregistry.GlobalTypes.FindMessageByName(descriptor.Output().FullName()); err != nil {
+		wrong = append(wrong, err)
+	}
+	return one, errors.Join(wrong...)
 }
 
 // methodOf finds a method by its full name among those that this program knows: one

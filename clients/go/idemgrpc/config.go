@@ -39,19 +39,20 @@ const (
 // interceptor is built.
 type Config struct {
 	// Methods are the guards by full method name: "/shop.v1.Orders/Create". Methods that
-	// are not named run unguarded.
+	// are not named run unguarded. A stream has no single answer that could be replayed:
+	// a guard on one is refused.
 	Methods map[string]Guard
 	// Tenant says who the key belongs to, by what is known for certain about the caller:
-	// an authenticated identity, never a free header. Its error is the caller's answer.
-	// Nil = the client's tenant.
+	// an authenticated identity, never a free header. Its error is the caller's answer;
+	// an empty one is refused. Nil = the client's tenant.
 	Tenant func(ctx context.Context, request proto.Message) (string, error)
 	// Subject names the end user or account on whose behalf the call runs: it is part of
 	// the fingerprint, so that nobody gets another's answer by knowing a key. Its error
 	// is the caller's answer. Nil = there is none.
 	Subject func(ctx context.Context, request proto.Message) (string, error)
 	// Outcome says what a handler's status means for the key, unless the handler has
-	// declared it itself: idem.NotExecuted, Final, Unknown. It is not asked about OK. Nil
-	// = DefaultOutcome.
+	// declared it itself: idem.NotExecuted, Final, Unknown. It is not asked about OK. Nil,
+	// and OutcomeUndeclared as its answer, are DefaultOutcome.
 	Outcome func(method string, s *status.Status) Outcome
 	// Headers are the names of the headers and trailers that are stored and replayed if
 	// the handler sets them. While there are any, a handler can't call

@@ -43,11 +43,7 @@ func ExampleUnaryServerInterceptor() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	streams, err := idemgrpc.StreamServerInterceptor(config)
-	if err != nil {
-		log.Fatal(err)
-	}
-	_ = grpc.NewServer(grpc.ChainUnaryInterceptor(guard), grpc.ChainStreamInterceptor(streams))
+	_ = grpc.NewServer(grpc.ChainUnaryInterceptor(guard))
 }
 
 // Each call has a key, the same through its retries; what became of it is in the error.

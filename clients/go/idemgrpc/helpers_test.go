@@ -81,11 +81,7 @@ func open(t testing.TB, c idemgrpc.Config, o idem.Options) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	streaming, err := idemgrpc.StreamServerInterceptor(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.conn = serve(t, s, grpc.ChainUnaryInterceptor(guard), grpc.ChainStreamInterceptor(streaming))
+	s.conn = serve(t, s, grpc.ChainUnaryInterceptor(guard))
 	s.api = testpb.NewTestServiceClient(s.conn)
 	return s
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/clients/go/fingerprint"
@@ -23,7 +25,11 @@ func (s *server) operation(ctx context.Context, m *method, key string, request p
 			return m.Reconcile(ctx, request, u)
 		}
 	}
-	if op.Tenant, err = asked(ctx, s.config.Tenant, request); err != nil {
+	op.Tenant, err = asked(ctx, s.config.Tenant, request)
+	if err == nil && op.Tenant == "" && s.config.Tenant != nil { // not the client's instead
+		err = status.Error(codes.PermissionDenied, "the caller has no tenant")
+	}
+	if err != nil {
 		s.observe(ctx, Event{Method: m.name, Ending: Refused, Err: err})
 		return op, err
 	}

@@ -17,18 +17,18 @@ import (
 type Outcome int
 
 const (
-	// Undeclared is an error that says nothing itself: may have happened (External),
-	// rolled back (Transactional).
-	Undeclared Outcome = iota
-	// Final is a refusal for good. The same status is replayed.
-	Final
-	// NotExecuted is certainly not done. The next call runs the handler again.
-	NotExecuted
-	// Unknown may have happened. In External nobody repeats it.
-	Unknown
+	// OutcomeUndeclared says nothing itself: may have happened (External), rolled back
+	// (Transactional). From Config.Outcome it means DefaultOutcome's word.
+	OutcomeUndeclared Outcome = iota
+	// OutcomeFinal is a refusal for good. The same status is replayed.
+	OutcomeFinal
+	// OutcomeNotExecuted is certainly not done. The next call runs the handler again.
+	OutcomeNotExecuted
+	// OutcomeUnknown may have happened. In External nobody repeats it.
+	OutcomeUnknown
 )
 
-// DefaultOutcome is the table for who has none of their own. A Final is what the same
+// DefaultOutcome is the table for who has none of their own. Final is what the same
 // request would be told again: InvalidArgument, NotFound, AlreadyExists,
 // FailedPrecondition, OutOfRange, Unauthenticated, PermissionDenied, Unimplemented. All
 // else is Undeclared, ResourceExhausted too: a response over a limit comes after the
@@ -37,9 +37,9 @@ func DefaultOutcome(code codes.Code) Outcome {
 	switch code {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange,
 		codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
-		return Final
+		return OutcomeFinal
 	}
-	return Undeclared
+	return OutcomeUndeclared
 }
 
 // declared adds what a status means to the handler's error, unless the handler has said
@@ -49,11 +49,11 @@ func declared(err error, o Outcome) error {
 		return err
 	}
 	switch o {
-	case Final:
+	case OutcomeFinal:
 		return idem.Final(err)
-	case NotExecuted:
+	case OutcomeNotExecuted:
 		return idem.NotExecuted(err)
-	case Unknown:
+	case OutcomeUnknown:
 		return idem.Unknown(err)
 	}
 	return err

@@ -103,13 +103,13 @@ func TestTheTableOfStatusesCanBeReplaced(t *testing.T) {
 		case method != unary:
 			t.Errorf("asked about %s", method)
 		case s.Code() == codes.Unavailable:
-			return idemgrpc.NotExecuted
+			return idemgrpc.OutcomeNotExecuted
 		case s.Message() == "for good":
-			return idemgrpc.Final
+			return idemgrpc.OutcomeFinal
 		case s.Code() == codes.NotFound:
-			return idemgrpc.Unknown
+			return idemgrpc.OutcomeUnknown
 		}
-		return idemgrpc.DefaultOutcome(s.Code())
+		return idemgrpc.OutcomeUndeclared // as the table has it
 	}
 	s := open(t, c, idem.Options{})
 	for key, want := range map[string]struct {

@@ -26,8 +26,8 @@ type server struct {
 // and fingerprint are fixed before the handler runs; what the handler returns is recorded
 // whatever becomes of the caller.
 //
-// The error says everything that is wrong with the configuration: unknown methods, modes
-// and fields, durations out of range. Building has no side effects.
+// The error says everything that is wrong with the configuration: methods that are not
+// known or stream, modes and fields, durations out of range. Building has no side effects.
 //
 // Put what identifies the caller (authentication) before it in the chain; recovery works
 // on either side.
@@ -51,21 +51,6 @@ func UnaryServerInterceptor(client *idem.Client, c Config) (grpc.UnaryServerInte
 			return handler(ctx, request)
 		}
 		return s.guarded(ctx, m, request, handler)
-	}, nil
-}
-
-// StreamServerInterceptor refuses streaming methods that the configuration guards, with
-// UNIMPLEMENTED: a stream has no single answer that could be replayed. Others pass.
-func StreamServerInterceptor(c Config) (grpc.StreamServerInterceptor, error) {
-	methods, err := compile(c)
-	if err != nil {
-		return nil, err
-	}
-	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if m := methods[info.FullMethod]; m != nil && m.Need != Off {
-			return refusal(ReasonStreamNotGuarded, 0, info.FullMethod+" streams, and has a guard").Err()
-		}
-		return handler(service, stream)
 	}, nil
 }
 

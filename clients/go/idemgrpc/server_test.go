@@ -251,23 +251,24 @@ func TestAHandlerHasItsGrant(t *testing.T) {
 	}
 }
 
-func TestAGuardedStreamIsRefusedAndOthersPass(t *testing.T) {
-	for guarded, want := range map[bool]codes.Code{true: codes.Unimplemented, false: codes.OK} {
-		c := guarding(idemgrpc.Guard{})
-		if guarded {
-			c.Methods[streams] = idemgrpc.Guard{}
-		}
-		s := open(t, c, idem.Options{})
-		stream, err := s.api.StreamingOutputCall(keyed(guardtest.Bounded(t), "k"), &testpb.StreamingOutputCallRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = stream.Recv()
-		if guarded {
-			wantRefusal(t, err, codes.Unimplemented, idemgrpc.ReasonStreamNotGuarded, false)
-		}
-		if status.Code(err) != want || guarded && (!strings.Contains(err.Error(), "unary calls only") || s.Ran.Load() != 0) {
-			t.Errorf("guarded %v: answered %v", guarded, err)
-		}
+func TestAStreamPasses(t *testing.T) {
+	c := guarding(idemgrpc.Guard{})
+	c.Methods[streams] = idemgrpc.Guard{Need: idemgrpc.Off}
+	s := open(t, c, idem.Options{})
+	stream, err := s.api.StreamingOutputCall(keyed(guardtest.Bounded(t), "k"), &testpb.StreamingOutputCallRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = stream.Recv(); err != nil || s.Ran.Load() != 1 {
+		t.Errorf("answered %v", err)
+	}
+}
+
+func TestACallerWithoutATenantIsRefused(t *testing.T) {
+	c := guarding(idemgrpc.Guard{})
+	c.Tenant = func(context.Context, proto.Message) (string, error) { return "", nil }
+	s := open(t, c, idem.Options{})
+	if a := s.call(t, "k", order(1)); status.Code(a.err) != codes.PermissionDenied || s.Ran.Load() != 0 || s.Daemon.Records() != 0 {
+		t.Errorf("answered %v, %v", a.response, a.err)
 	}
 }

@@ -41,14 +41,13 @@ const (
 	NotStarted          Reason = "NOT_STARTED"
 	Unavailable         Reason = "GUARD_UNAVAILABLE"
 	Misconfigured       Reason = "GUARD_REFUSED"
-	StreamNotGuarded    Reason = "STREAM_NOT_GUARDED"
 	NoSuchRequest       Reason = "NO_SUCH_REQUEST"
 )
 
 // KeepKey is true where a repetition must carry the same key: in all doubt.
 func KeepKey(r Reason) bool {
 	switch r {
-	case KeyRequired, KeyInvalid, RequestTooLarge, RequestRefused, FingerprintMismatch, AnswerNotKept, StreamNotGuarded:
+	case KeyRequired, KeyInvalid, RequestTooLarge, RequestRefused, FingerprintMismatch, AnswerNotKept:
 		return false
 	}
 	return true
