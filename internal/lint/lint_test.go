@@ -92,7 +92,8 @@ func floors() map[string][]string {
 		"e2e/harness":          {"e2e/fault", "examples/charge/child", "internal/pgtest"},
 		"e2e/messaging": {
 			"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "clients/go/idem", "gen/idemd/v1",
-			"clients/go/messaging/fence", "clients/go/messaging/inbox", "clients/go/messaging/consume",
+			"clients/go/messaging/fence", "clients/go/messaging/inbox", "clients/go/messaging/consume", "clients/go/messaging/outbox",
+			"clients/go/messaging/relay",
 		},
 		"e2e": {"e2e/harness", "e2e/fault", "examples/charge/child", "internal/pgtest", "clients/go/idem", "clients/go/idemgrpc", "clients/go/idemhttp", "gen/idemd/v1"},
 	}
