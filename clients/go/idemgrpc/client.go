@@ -73,8 +73,11 @@ type keyKey struct{}
 
 // WithKey gives the next call, and its retries, this key, whatever else is in its
 // metadata. Use it for one logical call: two that share a context made by it share the
-// key.
+// key. The empty key is none.
 func WithKey(ctx context.Context, key string) context.Context {
+	if key == "" {
+		return ctx
+	}
 	return setKey(context.WithValue(ctx, keyKey{}, key), key)
 }
 

@@ -24,9 +24,10 @@ const (
 
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
-	// maxDrained bounds what is read of an answer that is not given to the caller, so that
-	// its connection can be used again.
+	// maxDrained and drainTime bound what is read of an answer that is not given to the
+	// caller.
 	maxDrained = 64 << 10
+	drainTime  = time.Second
 )
 
 // Transport is a RoundTripper that gives each request of the chosen methods a key, unless
@@ -81,14 +82,29 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		methods = []string{http.MethodPost, http.MethodPatch}
 	}
 	keyed := withOwnKey(r, slices.Contains(methods, r.Method))
-	if keyed.Header.Get(KeyHeader) == "" {
-		return base.RoundTrip(keyed)
+	key := keyed.Header.Get(KeyHeader)
+	send := base.RoundTrip
+	if key != "" {
+		send = func(r *http.Request) (*http.Response, error) { return t.persist(base, r) }
+	} else {
+		key = keyBefore(r)
 	}
-	response, err := t.persist(base, keyed)
-	if err != nil {
-		return nil, &KeptKeyError{Key: keyed.Header.Get(KeyHeader), Err: err}
+	response, err := send(keyed)
+	if err != nil && key != "" {
+		return nil, &KeptKeyError{Key: key, Err: err}
 	}
-	return response, nil
+	return response, err
+}
+
+// keyBefore is that of the request which was redirected to this one; empty: there is none.
+func keyBefore(r *http.Request) string {
+	for r.Response != nil && r.Response.Request != nil {
+		r = r.Response.Request
+		if key := r.Header.Get(KeyHeader); key != "" {
+			return key
+		}
+	}
+	return ""
 }
 
 // persist sends a request until there is an answer that the caller must see.
@@ -108,8 +124,7 @@ func (t *Transport) persist(base http.RoundTripper, r *http.Request) (*http.Resp
 			return response, err
 		}
 		if response != nil {
-			_, _ = io.CopyN(io.Discard, response.Body, maxDrained)
-			response.Body.Close()
+			drain(response.Body)
 		}
 		if !sleep(r.Context(), pause) {
 			return nil, errors.Join(r.Context().Err(), err)
@@ -119,6 +134,17 @@ func (t *Transport) persist(base http.RoundTripper, r *http.Request) (*http.Resp
 			return nil, errors.Join(bodyErr, err)
 		}
 	}
+}
+
+// drain reads what is left of an answer, so that its connection can be used again: not
+// for long, and nobody waits for it.
+func drain(body io.ReadCloser) {
+	cut := time.AfterFunc(drainTime, func() { _ = body.Close() })
+	go func() {
+		defer cut.Stop()
+		_, _ = io.CopyN(io.Discard, body, maxDrained)
+		_ = body.Close()
+	}()
 }
 
 // fits: it is not too long, and ends before the context does.
@@ -197,6 +223,9 @@ type keyKey struct{}
 // WithKey gives the next request, and its repetitions, this key. Use it for one logical
 // request: two that share a context made by it share the key. A header that the request
 // has goes before it, unless it is that of the incoming request.
+//
+// A redirect that keeps the method (307, 308) is the same request elsewhere, with the same
+// key; one that is followed with GET has none.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyKey{}, key)
 }
@@ -221,7 +250,10 @@ func withOwnKey(r *http.Request, chosen bool) *http.Request {
 	own := guard.WithoutIncoming(ctx, sent)
 	switch {
 	case len(own) > 0:
-	case has:
+	case r.Response != nil && !chosen: // a redirect that is followed with GET
+	case r.Response != nil && keyBefore(r) != "":
+		own = []string{keyBefore(r)}
+	case has && wanted != "":
 		own = []string{wanted}
 	case chosen:
 		own = []string{idem.NewKey()}
@@ -244,8 +276,10 @@ func withOwnKey(r *http.Request, chosen bool) *http.Request {
 func ReasonOf(response *http.Response) Reason { return Reason(response.Header.Get(ReasonHeader)) }
 
 // KeepKey says, on the client's side, whether a repetition of a request that ended so
-// must carry the same key. It is false after an answer that is the last one: done,
-// refused, or a key that is no good. In all doubt it is true.
+// must carry the same key. It is false after an answer that is the last one: done, or
+// recorded by a [Guard] (which says until when), or for a key that is no good. In all
+// doubt it is true: a refusal that no guard has recorded may be of something before it,
+// and an earlier try may have been executed.
 func KeepKey(response *http.Response, err error) bool {
 	if err != nil || response == nil {
 		return true
@@ -253,10 +287,13 @@ func KeepKey(response *http.Response, err error) bool {
 	if reason := ReasonOf(response); reason != "" {
 		return guard.KeepKey(reason)
 	}
+	if response.Header.Get(ExpiresHeader)+response.Trailer.Get(ExpiresHeader)+response.Header.Get(ReplayedHeader) != "" {
+		return false
+	}
 	switch status := response.StatusCode; status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, 499:
+	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect: // it is to be sent elsewhere
 		return true
 	default:
-		return status >= 500 || status < 200 || status == http.StatusConflict && response.Header.Get("Retry-After") != ""
+		return status < 200 || status >= 400
 	}
 }

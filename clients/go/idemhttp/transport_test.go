@@ -284,16 +284,118 @@ func TestANestedRequestGetsTheSameDerivedKeyOnEveryAttempt(t *testing.T) {
 }
 
 func TestAKeyIsDroppedOnlyOnADefiniteEnd(t *testing.T) {
+	until := []string{"2026-12-07T20:38:39Z"}
 	for status := 100; status < 600; status++ {
-		want := status < 200 || status >= 500 || slices.Contains([]int{408, 425, 429, 499}, status)
-		if keep := idemhttp.KeepKey(&http.Response{StatusCode: status, Header: http.Header{}}, nil); keep != want {
-			t.Errorf("%d: keep the key: %v", status, keep)
+		open := status < 200 || status >= 400 || status == 307 || status == 308
+		if keep := idemhttp.KeepKey(&http.Response{StatusCode: status, Header: http.Header{}}, nil); keep != open {
+			t.Errorf("%d, of which nobody says that it is recorded: keep the key: %v", status, keep)
+		}
+		for name, recorded := range map[string]*http.Response{
+			"recorded":              {StatusCode: status, Header: http.Header{idemhttp.ExpiresHeader: until}},
+			"recorded, in trailers": {StatusCode: status, Header: http.Header{}, Trailer: http.Header{idemhttp.ExpiresHeader: until}},
+			"replayed":              {StatusCode: status, Header: http.Header{idemhttp.ReplayedHeader: {"true"}}},
+		} {
+			if idemhttp.KeepKey(recorded, nil) {
+				t.Errorf("%d, %s: keep the key", status, name)
+			}
 		}
 	}
-	held := &http.Response{StatusCode: http.StatusConflict, Header: http.Header{"Retry-After": {"1"}}}
-	open := &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{idemhttp.ReasonHeader: {string(idemhttp.ReasonNotRecorded)}}}
-	if !idemhttp.KeepKey(held, nil) || !idemhttp.KeepKey(open, nil) || !idemhttp.KeepKey(nil, errBroken) || !idemhttp.KeepKey(nil, nil) {
-		t.Error("a key is dropped or kept wrongly")
+	open := &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{
+		idemhttp.ReasonHeader: {string(idemhttp.ReasonNotRecorded)}, idemhttp.ReplayedHeader: {"true"},
+	}}
+	if !idemhttp.KeepKey(open, nil) || !idemhttp.KeepKey(nil, errBroken) || !idemhttp.KeepKey(nil, nil) {
+		t.Error("a key is dropped wrongly")
+	}
+}
+
+// What stands before the guard refuses a repetition of what has been executed.
+func TestARefusalThatNoGuardHasRecordedIsNoReasonForANewKey(t *testing.T) {
+	n := &network{steps: []step{breaks, says(401)}}
+	r := posting(t.Context(), t, strings.NewReader("a"))
+	response, err := (&idemhttp.Transport{Base: n}).RoundTrip(r)
+	if err != nil || response.StatusCode != 401 || !idemhttp.KeepKey(response, err) {
+		t.Errorf("%v, %v: drop the key", response, err)
+	}
+}
+
+func TestARedirectThatIsTheSameRequestElsewhereHasItsKeyAndOneToAnotherHasNone(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		key    string // of the caller's; empty: the transport's
+		method string // of the request that follows
+	}{{303, "", "GET"}, {303, "own", "GET"}, {302, "own", "GET"}, {307, "", "POST"}, {307, "own", "POST"}, {308, "", "POST"}} {
+		n := &network{steps: []step{says(c.status, "Location", "http://elsewhere.test/next"), says(200)}}
+		ctx := t.Context()
+		if c.key != "" {
+			ctx = idemhttp.WithKey(ctx, c.key)
+		}
+		client := &http.Client{Transport: &idemhttp.Transport{Base: n}}
+		response, err := client.Do(posting(ctx, t, strings.NewReader("a")))
+		if err != nil || response.Request.Method != c.method || len(n.keys) != 2 {
+			t.Fatalf("%d: %v, %v", c.status, response, err)
+		}
+		response.Body.Close()
+		want := ""
+		if c.method == "POST" {
+			want = n.keys[0]
+		}
+		if n.keys[0] == "" || c.key != "" && n.keys[0] != c.key || n.keys[1] != want {
+			t.Errorf("%d with %q: sent under %q", c.status, c.key, n.keys)
+		}
+	}
+}
+
+func TestTheErrorOfARedirectHasTheKeyOfTheRequestThatWasExecuted(t *testing.T) {
+	for _, status := range []int{303, 307} {
+		n := &network{steps: []step{says(status, "Location", "/next"), breaks, breaks, breaks, breaks}}
+		client := &http.Client{Transport: &idemhttp.Transport{Base: n, Attempts: 1}}
+		response, err := client.Do(posting(t.Context(), t, strings.NewReader("a")))
+		var kept *idemhttp.KeptKeyError
+		if !errors.As(err, &kept) || kept.Key == "" || kept.Key != n.keys[0] {
+			t.Errorf("%d: %v, %v; sent under %q", status, response, err, n.keys)
+		}
+		if response != nil {
+			response.Body.Close()
+		}
+	}
+}
+
+// stalled is a body that ends when it is closed.
+type stalled chan struct{}
+
+func (s stalled) Read([]byte) (int, error) { <-s; return 0, io.ErrClosedPipe }
+func (s stalled) Close() error             { close(s); return nil }
+
+func TestAnAnswerWhoseBodyStallsHoldsUpNoRepetition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := make(stalled)
+		n := &network{steps: []step{func() (*http.Response, error) {
+			return &http.Response{StatusCode: 503, Header: http.Header{}, Body: onceClosed(body)}, nil
+		}}}
+		began := time.Now()
+		if status, err := trip(t, &idemhttp.Transport{Base: n}, posting(t.Context(), t, strings.NewReader("a"))); status != 201 || err != nil || time.Since(began) > time.Second {
+			t.Errorf("answered %d, %v after %v", status, err, time.Since(began))
+		}
+		<-body // it is closed
+	})
+}
+
+// onceClosed may be closed more than once, as bodies may.
+func onceClosed(body io.ReadCloser) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{body, closer(sync.OnceValue(body.Close))}
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+func TestTheEmptyKeyIsNone(t *testing.T) {
+	n := &network{}
+	if _, err := trip(t, &idemhttp.Transport{Base: n}, posting(idemhttp.WithKey(t.Context(), ""), t, strings.NewReader("a"))); err != nil || n.keys[0] == "" {
+		t.Errorf("sent under %q, %v", n.keys, err)
 	}
 }
 
