@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -156,7 +157,9 @@ func TestALostAnswerOfTheDatabaseLosesNoEvent(t *testing.T) {
 				if order == outbox.PerAggregate && statement == "SET claimed_by = $1" {
 					lost = proxy.LoseAnswer([]byte(statement), []byte{'Z', 0, 0, 0, 5, 'T'}) // within its transaction
 				}
-				s.relay(s.settings(s.publisher(false), proxy.Addr()))
+				c := s.settings(s.publisher(false), proxy.Addr())
+				c.Postgres.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // else the text goes when it is prepared
+				s.relay(c)
 				<-lost
 				s.drained()
 				s.allArrivedInOrder(10)

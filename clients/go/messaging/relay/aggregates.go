@@ -100,10 +100,10 @@ func (s *store) takeFronts(ctx context.Context, tx pgx.Tx, c *claimed, mine []ag
 				WINDOW line AS (ORDER BY e.position)) AS front
 			WHERE front.free LIMIT $5),
 		taken AS (
-			UPDATE %[1]s AS t SET claimed_by = $1, claimed_until = clock_timestamp() + $2::interval FROM mine
+			UPDATE %[1]s AS t SET claimed_by = $1::uuid, claimed_until = clock_timestamp() + make_interval(secs => $2) FROM mine
 			WHERE t.id = mine.id AND t.state = %[2]d AND %[3]s
 			RETURNING `+columns+`, mine.place)
-		SELECT * FROM taken ORDER BY place`, s.table, outboxtable.Pending, free, mostOfOne), c.token, s.claim, kinds, ids, limit)
+		SELECT * FROM taken ORDER BY place`, s.table, outboxtable.Pending, free, mostOfOne), c.token, s.claim.Seconds(), kinds, ids, limit)
 	if err != nil {
 		return err
 	}

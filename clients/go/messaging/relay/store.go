@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idemd/idemd/clients/go/messaging/internal/outboxtable"
@@ -36,7 +37,7 @@ type aggregate struct{ kind, id string }
 
 // claimed is a batch that is this relay's for a while.
 type claimed struct {
-	token [16]byte
+	token pgtype.UUID
 	// asked is when the claim was asked for: it ends no earlier than the claim's duration after it.
 	asked, at time.Time
 	events    []event
@@ -70,7 +71,8 @@ func (s *store) take(ctx context.Context, limit int, newest bool) (claimed, erro
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	c := claimed{asked: time.Now()}
-	_, _ = rand.Read(c.token[:]) // never fails: see crypto/rand
+	c.token.Valid = true
+	_, _ = rand.Read(c.token.Bytes[:]) // never fails: see crypto/rand
 	var err error
 	if s.order == outbox.PerAggregate {
 		err = s.takeAggregates(ctx, &c, limit)
@@ -94,8 +96,8 @@ func (s *store) takeAny(ctx context.Context, c *claimed, limit int, newest bool)
 	batch.Queue(steadyPlan)
 	batch.Queue(fmt.Sprintf(`WITH mine AS MATERIALIZED (
 			SELECT id FROM %[1]s WHERE state = %[2]d AND %[3]s ORDER BY position %[4]s LIMIT $3 FOR UPDATE SKIP LOCKED)
-		UPDATE %[1]s AS t SET claimed_by = $1, claimed_until = clock_timestamp() + $2::interval FROM mine WHERE t.id = mine.id
-		RETURNING `+columns+`, t.position`, s.table, outboxtable.Pending, free, direction), c.token, s.claim, limit).Query(func(rows pgx.Rows) error {
+		UPDATE %[1]s AS t SET claimed_by = $1::uuid, claimed_until = clock_timestamp() + make_interval(secs => $2) FROM mine WHERE t.id = mine.id
+		RETURNING `+columns+`, t.position`, s.table, outboxtable.Pending, free, direction), c.token, s.claim.Seconds(), limit).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (placed, error) {
 			var p placed
 			return p, scanEvent(row, &p.event, &p.position)
@@ -149,19 +151,19 @@ type failed struct {
 
 // settle writes what became of a batch, all of it or nothing, in one round trip. It tells
 // how many rows have been marked as sent: fewer than there are where the claim is over and another relay has them.
-func (s *store) settle(ctx context.Context, token [16]byte, o outcomes) (marked int64, err error) {
+func (s *store) settle(ctx context.Context, token pgtype.UUID, o outcomes) (marked int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
 	batch := &pgx.Batch{}
 	batch.Queue(steadyPlan)
 	if len(o.sent) > 0 {
 		batch.Queue(fmt.Sprintf(`UPDATE %s SET state = %d, sent_at = clock_timestamp(), claimed_by = NULL, claimed_until = '-infinity'
-			WHERE id = ANY($2::uuid[]) AND state = %d AND claimed_by = $1`, s.table, outboxtable.Sent, outboxtable.Pending), token, o.sent).
+			WHERE id = ANY($2::uuid[]) AND state = %d AND claimed_by = $1::uuid`, s.table, outboxtable.Sent, outboxtable.Pending), token, o.sent).
 			Exec(func(tag pgconn.CommandTag) error { marked = tag.RowsAffected(); return nil })
 	}
 	if len(o.released) > 0 {
 		batch.Queue(fmt.Sprintf(`UPDATE %s SET claimed_by = NULL, claimed_until = '-infinity'
-			WHERE id = ANY($2::uuid[]) AND state = %d AND claimed_by = $1 AND claimed_until > clock_timestamp()`, s.table, outboxtable.Pending), token, o.released)
+			WHERE id = ANY($2::uuid[]) AND state = %d AND claimed_by = $1::uuid AND claimed_until > clock_timestamp()`, s.table, outboxtable.Pending), token, o.released)
 	}
 	s.queueFailed(batch, token, o.failed)
 	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
@@ -171,14 +173,14 @@ func (s *store) settle(ctx context.Context, token [16]byte, o outcomes) (marked 
 }
 
 // queueFailed: once a claim is over, its failures are the next one's to find.
-func (s *store) queueFailed(batch *pgx.Batch, token [16]byte, all []failed) {
+func (s *store) queueFailed(batch *pgx.Batch, token pgtype.UUID, all []failed) {
 	if len(all) == 0 {
 		return
 	}
 	var ids, texts []string
 	var states, counts []int32
 	var hang []bool
-	var pauses []time.Duration
+	var pauses []float64
 	for _, f := range all {
 		state, count := int32(outboxtable.Pending), int32(0)
 		if f.parked {
@@ -187,13 +189,13 @@ func (s *store) queueFailed(batch *pgx.Batch, token [16]byte, all []failed) {
 		if f.counted {
 			count = 1
 		}
-		ids, texts, hang, pauses = append(ids, f.id), append(texts, f.text), append(hang, f.hangs), append(pauses, f.pause)
+		ids, texts, hang, pauses = append(ids, f.id), append(texts, f.text), append(hang, f.hangs), append(pauses, f.pause.Seconds())
 		states, counts = append(states, state), append(counts, count)
 	}
 	batch.Queue(fmt.Sprintf(`UPDATE %s AS t SET state = f.state, attempts = t.attempts + f.count, last_error = f.text,
-			next_attempt_at = greatest(clock_timestamp() + f.pause, CASE WHEN f.hangs THEN t.claimed_until END),
+			next_attempt_at = greatest(clock_timestamp() + make_interval(secs => f.pause), CASE WHEN f.hangs THEN t.claimed_until END),
 			claimed_by = NULL, claimed_until = '-infinity'
-		FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::interval[], $7::bool[]) AS f (id, state, count, text, pause, hangs)
-		WHERE t.id = f.id AND t.state = %d AND t.claimed_by = $1 AND t.claimed_until > clock_timestamp()`, s.table, outboxtable.Pending),
+		FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::float8[], $7::bool[]) AS f (id, state, count, text, pause, hangs)
+		WHERE t.id = f.id AND t.state = %d AND t.claimed_by = $1::uuid AND t.claimed_until > clock_timestamp()`, s.table, outboxtable.Pending),
 		token, ids, states, counts, texts, pauses, hang)
 }

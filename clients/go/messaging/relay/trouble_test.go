@@ -16,6 +16,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/idemd/idemd/clients/go/messaging/outbox"
@@ -385,5 +386,49 @@ func TestARelayUsesConnectionsOfItsOwnAndFew(t *testing.T) {
 	}
 	if c.Postgres.MaxConns != 50 {
 		t.Error("the caller's configuration is changed")
+	}
+}
+
+// Poolers of transactions ask for one or another of them.
+func TestItWorksInEachOfTheDriversModes(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			bothOrders(t, func(h *house) {
+				server := h.settings()
+				server.Postgres.ConnConfig.DefaultQueryExecMode = mode
+				writers, err := pgxpool.NewWithConfig(h.ctx, server.Postgres.Copy())
+				if err != nil {
+					h.Fatal(err)
+				}
+				h.Cleanup(writers.Close)
+				h.pool = writers
+				server.Attempts = 1
+				server.Alive = func(context.Context) error { return nil }
+				bad := about("b", 1)
+				bad.Payload = []byte{0, 0xff, '\\', '\''}
+				h.broker.refusing(func(_ string, m *message.Message) error {
+					if m.Metadata[outbox.AggregateIDHeader] == "b" {
+						return errors.New("no")
+					}
+					return nil
+				})
+				h.add(append(many(3), bad)...)
+				h.run(server)
+				h.drained()
+				h.broker.refusing(nil)
+				if n, err := h.outbox.Redrive(h.ctx, h.pool, h.parked()[0].ID); n != 1 || err != nil {
+					h.Fatal(n, err)
+				}
+				h.drained()
+				if all := h.broker.all(); len(all) != 4 || string(all[3].Payload) != string(bad.Payload) {
+					h.Errorf("arrived: %v", all)
+				}
+				if n, err := h.outbox.Sweep(h.ctx, h.pool, time.Microsecond); n != 4 || err != nil {
+					h.Errorf("%d are swept, %v", n, err)
+				}
+			})
+		})
 	}
 }
