@@ -18,9 +18,10 @@ const (
 	External Mode = iota
 	// Transactional effects commit in one database transaction, and an error means that
 	// it was rolled back; if the commit's own outcome is not known, declare it: [Unknown].
-	// An owner that falls silent is followed by another attempt. So the transaction must
-	// check the fence, and write the key beside what it creates: an earlier attempt may
-	// have committed and died before it could tell.
+	// An owner that falls silent is followed by another attempt, though it may have
+	// committed and died before it could tell, or may only be paused. So of all attempts
+	// one must commit, and the others must be given its result: package fence, in
+	// clients/go/messaging, does that on PostgreSQL.
 	Transactional
 )
 
