@@ -421,3 +421,29 @@ func TestWrongOptionsOfSQLAreRefused(t *testing.T) {
 		t.Error("no inbox is taken for one")
 	}
 }
+
+// It has failed and waits for its next delivery; meanwhile its sender sends it again.
+func TestACopyThatComesBeforeTheRetryIsHandledAndTheRetryIsNot(t *testing.T) {
+	h := newHouse(t)
+	runs := 0
+	handler := h.sql(h.pool, h.options(), func(msg *message.Message) ([]*message.Message, error) {
+		if runs++; runs == 1 {
+			return failing(errSoldOut)(msg)
+		}
+		return reserve(msg)
+	})
+	failed := delivery("m1")
+	if h.acknowledged(handler, failed) {
+		t.Error("the first delivery is acknowledged")
+	}
+	for name, msg := range map[string]*message.Message{"the copy": delivery("m1"), "the retry": failed} {
+		if !h.acknowledged(handler, msg) {
+			t.Errorf("%s is not acknowledged", name)
+		}
+	}
+	if runs != 2 {
+		t.Errorf("it ran %d times", runs)
+	}
+	h.mustCount(1, "SELECT count(*) FROM effects")
+	h.mustCount(0, "SELECT count(*) FROM idem_inbox_failures")
+}
