@@ -155,3 +155,15 @@ type failing struct{}
 
 func (failing) cycle(context.Context, operation) error { return os.ErrInvalid }
 func (failing) close()                                 {}
+
+func TestAShortRunDrainsAnOutboxInEachWay(t *testing.T) {
+	table, err := measureOutbox(t.Context(), drains(0.02), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range drains(1) {
+		if strings.Count(table, "| "+d.name+" |") != 1 {
+			t.Errorf("%s is not in\n%s", d.name, table)
+		}
+	}
+}

@@ -30,7 +30,7 @@ func measure(args []string) error {
 	quick := flags.Bool("quick", false, "a short run: under a minute, more noise")
 	out := flags.String("out", "", "write the report to this .json file, and its table into the .md file beside it")
 	dir := flags.String("dir", "", "make the stores in this directory (default: the system's for temporary files)")
-	only := flags.String("only", "", "measure these contenders only, separated by commas")
+	only := flags.String("only", "", "measure these contenders only, separated by commas; or "+outboxOnly+": the outbox's relay, and nothing else")
 	callers := flags.String("callers", "", "measure these numbers of callers only, separated by commas")
 	waiters := flags.Int("waiters", -1, "have this many calls wait; 0 = do not measure waiting (default: as the plan says)")
 	expired := flags.Int("expired", -1, "sweep this many records a cycle; 0 = do not measure sweeping (default: as the plan says)")
@@ -42,6 +42,23 @@ func measure(args []string) error {
 	if *quick {
 		p = quickPlan()
 	}
+	if *dir != "" {
+		// The one place that everything here, PostgreSQL too, takes its directories from.
+		if err := os.Setenv("TMPDIR", *dir); err != nil {
+			return err
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if *only == outboxOnly {
+		size := 4.0
+		if *quick {
+			size = 1
+		}
+		table, err := measureOutbox(ctx, drains(size), p.Rounds)
+		fmt.Print(table)
+		return err
+	}
 	if *waiters >= 0 {
 		p.Waiters = *waiters
 	}
@@ -51,14 +68,6 @@ func measure(args []string) error {
 	if err := p.narrow(*only, *callers); err != nil {
 		return err
 	}
-	if *dir != "" {
-		// The one place that everything here, PostgreSQL too, takes its directories from.
-		if err := os.Setenv("TMPDIR", *dir); err != nil {
-			return err
-		}
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	found, err := run(ctx, p, *profile)
 	if err != nil {
 		return err

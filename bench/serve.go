@@ -44,6 +44,9 @@ func serve(role string) error {
 	// As the daemon itself logs.
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	announce := func(address, http string) { fmt.Println(address, http) }
+	if role == natsRole {
+		return serveNATS(ctx)
+	}
 	if role == echo {
 		calmGC()
 		return serveEcho(ctx, logger, announce)

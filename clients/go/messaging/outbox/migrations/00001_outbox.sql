@@ -21,8 +21,9 @@ CREATE TABLE {{.}} (
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     sent_at         timestamptz
 ) WITH (
-    -- A claim changes no indexed column: where its page has room it touches no index (HOT).
-    fillfactor = 60,
+    -- A claim changes no indexed column: where its page has room it touches no index (HOT). With
+    -- half of each page free that holds for all claims, and the table ends up smaller, too.
+    fillfactor = 50,
     -- Each event leaves two dead versions, and all that were sent lie in the way of who looks
     -- for the next. What is kept after it was sent must not make vacuum rarer.
     autovacuum_vacuum_scale_factor = 0,
