@@ -74,12 +74,22 @@ func (d *Daemon) Record(tenant, namespace, key string) *idemdv1.Reservation {
 	return proto.CloneOf(r.is)
 }
 
+// Forget is the end of a retention.
+func (d *Daemon) Forget(tenant, namespace, key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.records, address{tenant, namespace, key})
+}
+
 // Invoke implements grpc.ClientConnInterface.
 func (d *Daemon) Invoke(ctx context.Context, _ string, request, reply any, _ ...grpc.CallOption) error {
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
 	message := request.(proto.Message)
+	if _, batch := message.(*idemdv1.BatchRequest); batch { // so each command is a call, for tests to count and break
+		return status.Error(codes.Unimplemented, "the fake has no batches")
+	}
 	d.mu.Lock()
 	d.calls++
 	fault := d.fault
