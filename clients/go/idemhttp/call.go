@@ -1,7 +1,6 @@
 package idemhttp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +19,11 @@ type call struct {
 	w    http.ResponseWriter
 	r    *http.Request
 
-	body []byte
-	op   idem.Operation
-	rec  *recorder // of the handler that has run; nil = none has
+	body    []byte
+	subject string
+	op      idem.Operation
+	rec     *recorder // of the handler that has run; nil = none has
+	reduced error     // what of its answer is not kept
 	// gaveUp: it has written nothing, after its context had ended.
 	gaveUp bool
 }
@@ -38,20 +39,27 @@ func (c *call) serve() {
 			detail: "This request needs the header " + KeyHeader + ": one key for one operation, the same on every retry."}, nil)
 		return
 	}
+	if key == "" && c.config.Validate == nil { // nobody has to know its body
+		c.unguarded(received(c.r), nil)
+		return
+	}
 	read, refused, err := c.read()
 	if refused != nil {
 		c.refuse(*refused, err)
 		return
 	}
+	if key != "" && isGone(c.r, c.body) {
+		c.refuse(problem{status: http.StatusServiceUnavailable, reason: ReasonGuardRefused}, errBodyGone)
+		return
+	}
 	if c.config.Validate != nil {
-		if err := c.config.Validate(c.request(c.r.Context())); err != nil {
+		if err := c.asked(c.r.Context(), c.config.Validate); err != nil {
 			c.refuse(refusedBy(err, http.StatusBadRequest, err.Error()), err)
 			return
 		}
 	}
 	if key == "" {
-		c.observe(c.r, Event{Ending: Unguarded})
-		c.next.ServeHTTP(c.w, c.request(idem.WithGrant(c.r.Context(), nil)))
+		c.unguarded(c.request(c.r.Context()), nil)
 		return
 	}
 	if refused, err := c.meaning(key, read); refused != nil {
@@ -62,27 +70,36 @@ func (c *call) serve() {
 	c.answer(answer, err)
 }
 
+// unguarded runs the handler without a guard; why is empty where there is no key.
+func (c *call) unguarded(r *http.Request, why error) {
+	c.observe(c.r, Event{Ending: Unguarded, Err: why})
+	handle(c.next, c.w, r.WithContext(idem.WithGrant(r.Context(), nil)))
+}
+
 // read takes what the request is before anything can change it.
 func (c *call) read() (fingerprint.Request, *problem, error) {
-	limit := c.config.MaxBodyBytes
-	tooLarge := func() *problem {
+	tooLarge := func(limit int64) *problem {
 		return &problem{status: http.StatusRequestEntityTooLarge, reason: ReasonRequestTooLarge, detail: fmt.Sprintf("The body may be %d bytes.", limit)}
 	}
-	if c.r.ContentLength > limit {
-		return fingerprint.Request{}, tooLarge(), nil
+	if c.r.ContentLength > c.config.MaxBodyBytes {
+		return fingerprint.Request{}, tooLarge(c.config.MaxBodyBytes), nil
 	}
-	r := c.r.WithContext(guard.WithIncoming(c.r.Context(), c.r.Header.Values(KeyHeader)...)) // a copy
+	r := received(c.r)
+	if r == c.r {
+		r = r.WithContext(r.Context()) // a copy
+	}
 	if r.Body != nil {
-		r.Body = http.MaxBytesReader(c.w, r.Body, limit)
+		r.Body = http.MaxBytesReader(c.w, r.Body, c.config.MaxBodyBytes)
 	}
 	read, err := fingerprint.ReadRequest(r)
 	var over *http.MaxBytesError
 	switch {
-	case errors.As(err, &over):
-		return read, tooLarge(), err
+	case errors.As(err, &over): // by this limit, or one before the guard
+		return read, tooLarge(over.Limit), err
 	case err != nil:
 		return read, &problem{status: http.StatusBadRequest, reason: ReasonRequestRefused, detail: "The body could not be read."}, err
 	}
+	r.Trailer = c.r.Trailer // those that were not announced came with the body's end
 	c.r, c.body = r, read.Body
 	return read, nil, nil
 }
@@ -98,25 +115,27 @@ func (c *call) request(ctx context.Context) *http.Request {
 	return r
 }
 
-// body is one that was read before.
-type body struct{ bytes.Reader }
-
-// Close implements io.Closer.
-func (*body) Close() error { return nil }
+// asked asks one of Config's functions about the request.
+func (c *call) asked(ctx context.Context, about func(*http.Request) error) error {
+	r := c.request(ctx)
+	defer removeFiles(r, r.MultipartForm)
+	return about(r)
+}
 
 // meaning is what the request means. Where there is a problem it is the answer.
 func (c *call) meaning(key string, read fingerprint.Request) (*problem, error) {
-	tenant, err := c.asked(c.config.Tenant)
+	var tenant string
+	err := c.asked(c.r.Context(), func(r *http.Request) (err error) {
+		if tenant, err = c.tenantOf(r); err == nil {
+			c.subject, err = c.subjectOf(r)
+		}
+		return err
+	})
 	if err != nil {
 		p := refusedBy(err, http.StatusForbidden, "")
 		return &p, err
 	}
-	subject, err := c.asked(c.config.Subject)
-	if err != nil {
-		p := refusedBy(err, http.StatusForbidden, "")
-		return &p, err
-	}
-	print, err := c.fingerprint.Sum(subject, read)
+	print, err := c.fingerprint.Sum(c.subject, read)
 	if err != nil {
 		return &problem{status: http.StatusBadRequest, reason: ReasonRequestRefused, detail: err.Error()}, err
 	}
@@ -126,26 +145,23 @@ func (c *call) meaning(key string, read fingerprint.Request) (*problem, error) {
 		c.op.FirstAttemptAt, _ = idem.KeyTime(key)
 	}
 	if c.config.Reconcile != nil {
-		c.op.Reconcile = func(ctx context.Context, u *idem.Unresolved) (idem.Verdict, error) {
-			return c.config.Reconcile(ctx, c.request(ctx), u)
+		c.op.Reconcile = func(ctx context.Context, u *idem.Unresolved) (verdict idem.Verdict, err error) {
+			err = c.asked(ctx, func(r *http.Request) error {
+				verdict, err = c.config.Reconcile(ctx, r, u)
+				return err
+			})
+			return verdict, err
 		}
 	}
 	return nil, nil
 }
 
-func (c *call) asked(who func(*http.Request) (string, error)) (string, error) {
-	if who == nil {
-		return "", nil
-	}
-	return who(c.request(c.r.Context()))
-}
-
 // run runs the handler as an attempt that was granted, and tells what its ending means.
 func (c *call) run(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
 	declared := &declaration{}
-	rec := &recorder{under: c.w, head: c.r.Method == http.MethodHead}
+	rec := newRecorder(c.w, c.r)
 	defer rec.end() // also when it panics: what is left of it writes to nobody
-	c.next.ServeHTTP(rec, c.request(context.WithValue(ctx, declarationKey{}, declared)))
+	handle(c.next, rec, c.request(context.WithValue(ctx, declarationKey{}, declared)))
 	rec.end()
 	c.rec = rec
 	outcome := Outcome(declared.Load())
@@ -161,14 +177,15 @@ func (c *call) run(ctx context.Context, _ *idem.Grant) (*idem.Result, error) {
 	case rec.status == 0:
 		rec.writeHeader(http.StatusOK) // as net/http does
 	}
-	switch {
-	case outcome != OutcomeUndeclared:
-	case c.config.Outcome != nil:
+	if outcome == OutcomeUndeclared && c.config.Outcome != nil {
 		outcome = c.config.Outcome(c.r, rec.status)
-	case !rec.another: // else the status says how that one ended
+	}
+	if outcome == OutcomeUndeclared && !rec.another { // else the status says how that one ended
 		outcome = DefaultOutcome(rec.status)
 	}
-	return rec.result(c.headers), errorFor(outcome)
+	result, reduced := rec.result(c.headers)
+	c.reduced = reduced
+	return result, errorFor(outcome)
 }
 
 // answer is what the caller is told once Do has ended.
@@ -184,10 +201,9 @@ func (c *call) answer(answer *idem.Answer, err error) {
 	case refused:
 		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, &final.Answer, true)})
 	case c.config.Open && guard.Unreachable(c.r.Context(), err):
-		c.observe(c.r, Event{Ending: Unguarded, Err: err})
-		c.next.ServeHTTP(c.w, c.request(idem.WithGrant(c.r.Context(), nil)))
+		c.unguarded(c.request(c.r.Context()), err)
 	default:
-		c.refuse(c.refusalOf(c.w, c.r, c.op, err), err)
+		c.refuse(c.refusalOf(c.w, c.statusURL(c.op, c.subject), err), err)
 	}
 }
 
@@ -198,7 +214,7 @@ func (c *call) own(answer *idem.Answer, err error) {
 	if unrecorded != nil {
 		ending = Unrecorded
 	}
-	c.observe(c.r, Event{Ending: ending, Reason: reason, Err: unrecorded})
+	c.observe(c.r, Event{Ending: ending, Reason: reason, Err: unrecorded, Reduced: c.reduced})
 	switch {
 	case c.gaveUp && reason == ReasonNotExecuted:
 		write(c.w, problem{status: http.StatusServiceUnavailable, reason: reason, retry: guard.RetryPause})

@@ -74,31 +74,35 @@ type Config struct {
 	Wait time.Duration
 	// Tenant says who the key belongs to, by what is known for certain about the caller:
 	// an authenticated identity, never a free header. Nil = the client's tenant. An error
-	// refuses the request: with 403, or as [Refuse] says.
+	// refuses the request: with 403, or as [Refuse] says; so does an empty name.
 	Tenant func(*http.Request) (string, error)
 	// Subject names the end user or account on whose behalf the request runs: it is part
 	// of the fingerprint, so that nobody gets another's answer by knowing a key. Nil =
 	// there is none. Its errors are as Tenant's.
 	Subject func(*http.Request) (string, error)
 	// Validate refuses malformed requests before anything is reserved, so that they take
-	// no key. It may read the body. An error refuses the request: with 400 and the error's
-	// text, or as [Refuse] says.
+	// no key; it sees those without a key, too. It may read the body. An error refuses the
+	// request: with 400 and the error's text, or as [Refuse] says. What it, Tenant or
+	// Subject change of the request's header or URL the handler sees; the key and the
+	// fingerprint were taken before.
 	Validate func(*http.Request) error
 	// Fingerprint says what of the request counts.
 	Fingerprint fingerprint.HTTPRules
-	// MaxBodyBytes is the largest body of a request that is taken. Zero =
-	// fingerprint.MaxBytes, which is also the most.
+	// MaxBodyBytes is the largest body that is taken of a request with a key, or with
+	// Validate. Zero = fingerprint.MaxBytes, which is also the most.
 	MaxBodyBytes int64
 	// Outcome says what the status of a handler's answer means for the key, unless the
-	// handler has declared it itself: [Succeeded], [NotExecuted], [Final], [Unknown]. Nil =
-	// DefaultOutcome.
+	// handler has declared it itself: [Succeeded], [NotExecuted], [Final], [Unknown]. It is
+	// asked about every status, also 2xx; where it returns OutcomeUndeclared, the zero
+	// value, DefaultOutcome says it. Nil = DefaultOutcome.
 	Outcome func(r *http.Request, status int) Outcome
 	// Headers are the names of the answer's headers that are stored and replayed if the
-	// handler sets them. Nil = DefaultHeaders. Content-Type and Content-Encoding always
-	// are.
+	// handler sets them, the most important first: what does not fit in 64 headers and
+	// idem.MaxHeaderBytes is left out. Nil = DefaultHeaders. Content-Type and
+	// Content-Encoding always are.
 	Headers []string
-	// Reconcile finds out whether a request of unknown outcome was executed. See
-	// idem.Operation; [Result] makes the results of verdicts.
+	// Reconcile finds out whether a request of unknown outcome was executed. It can read
+	// the body. See idem.Operation; [Result] makes the results of verdicts.
 	Reconcile func(ctx context.Context, r *http.Request, u *idem.Unresolved) (idem.Verdict, error)
 	// Open runs requests unguarded while the daemon can't be reached: what arrives twice
 	// then is done twice. Observe is told of each. The default is closed. How long the
@@ -106,12 +110,12 @@ type Config struct {
 	Open bool
 	// Profile says in which status codes the guard answers.
 	Profile Profile
-	// StatusPath is where [Guard.StatusHandler] is to be found by callers, with a slash at
-	// either end: "/idempotency/". Empty = there is none.
+	// StatusPath is where [Guard.StatusHandler] is to be found by callers: one absolute
+	// path with a slash at either end, "/idempotency/". Empty = there is none.
 	StatusPath string
 	// StatusSecret, at least 16 bytes and the same on all replicas, binds the addresses of
-	// status resources to tenant and subject. Required where there are both Subject and
-	// StatusPath.
+	// status resources to tenant, subject and fingerprint. Required where there are both
+	// Subject and StatusPath.
 	StatusSecret []byte
 	// Observe is told how each guarded request ended, for metrics; not of handlers that
 	// panic. It must return quickly and be safe for use by many goroutines.
@@ -148,5 +152,9 @@ type Event struct {
 	Ending Ending
 	// Reason is that of the answer.
 	Reason Reason
-	Err    error
+	// Err is why the handler did not run, ran unguarded, or was not recorded.
+	Err error
+	// Reduced is what of the handler's answer is not kept, and so will not be replayed: its
+	// body, a header. Nil = all of it is.
+	Reduced error
 }

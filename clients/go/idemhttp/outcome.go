@@ -10,19 +10,21 @@ import (
 // Outcome is what a handler's answer means for the key.
 type Outcome int32
 
-const (
-	// OutcomeUndeclared says nothing itself: may have happened (External), rolled back
-	// (Transactional).
-	OutcomeUndeclared Outcome = iota
-	// OutcomeSucceeded is done. The same answer is replayed.
-	OutcomeSucceeded
-	// OutcomeFinal is a refusal for good. The same answer is replayed.
-	OutcomeFinal
-	// OutcomeNotExecuted is certainly not done. The next request runs the handler again.
-	OutcomeNotExecuted
-	// OutcomeUnknown may have happened. In External nobody repeats it.
-	OutcomeUnknown
-)
+// OutcomeUndeclared says nothing itself: may have happened (External), rolled back
+// (Transactional). Where Config.Outcome returns it, [DefaultOutcome] is asked.
+const OutcomeUndeclared Outcome = 0
+
+// OutcomeSucceeded is done. The same answer is replayed.
+const OutcomeSucceeded Outcome = 1
+
+// OutcomeFinal is a refusal for good. The same answer is replayed.
+const OutcomeFinal Outcome = 2
+
+// OutcomeNotExecuted is certainly not done. The next request runs the handler again.
+const OutcomeNotExecuted Outcome = 3
+
+// OutcomeUnknown may have happened. In External nobody repeats it.
+const OutcomeUnknown Outcome = 4
 
 // DefaultOutcome is the table for who has none of their own. 2xx and 3xx are done. 401,
 // 412, 421, 425, 428 and 429 say themselves that the request was not applied, and that

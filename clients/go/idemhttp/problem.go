@@ -161,27 +161,25 @@ func refusedBy(err error, status int, detail string) problem {
 	return problem{status: status, detail: detail}
 }
 
-// inProgress is 202 only where there is something to look at: who hears it must not take
-// it for done.
-func (g *Guard) inProgress(w http.ResponseWriter, r *http.Request, op idem.Operation, retry time.Duration) problem {
+// inProgress is 202 only where there is something to look at, whose address is given: who
+// hears it must not take it for done.
+func (g *Guard) inProgress(w http.ResponseWriter, at string, retry time.Duration) problem {
 	p := problem{status: http.StatusConflict, reason: ReasonInProgress, retry: retry}
-	if g.config.StatusPath != "" && g.config.Profile == ProfileDefault {
-		if at, err := g.statusURL(r, op); err == nil {
-			w.Header().Set("Location", at)
-			p.status = http.StatusAccepted
-		}
+	if at != "" && g.config.Profile == ProfileDefault {
+		w.Header().Set("Location", at)
+		p.status = http.StatusAccepted
 	}
 	return p
 }
 
 // refusalOf is the answer where Do ended without the handler and without a replay, or a
-// Lookup without a record.
-func (g *Guard) refusalOf(w http.ResponseWriter, r *http.Request, op idem.Operation, err error) problem {
+// Lookup without a record. at is the address of the status resource.
+func (g *Guard) refusalOf(w http.ResponseWriter, at string, err error) problem {
 	why := guard.RefusalOf(err)
 	p := problem{status: http.StatusServiceUnavailable, reason: why.Reason, detail: why.Detail, retry: why.Retry}
 	switch why.Reason {
 	case ReasonInProgress:
-		return g.inProgress(w, r, op, why.Retry)
+		return g.inProgress(w, at, why.Retry)
 	case ReasonOutcomeUnknown, ReasonKeyMayHaveExpired:
 		p.status = http.StatusConflict
 	case ReasonKeyInvalid:

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/textproto"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/idemd/idemd/clients/go/idem"
@@ -23,22 +25,36 @@ var errReturned = errors.New("idemhttp: the handler has returned")
 type recorder struct {
 	under http.ResponseWriter
 	head  bool // of a HEAD request: there is no body to be measured
+	// given is the handler's. Its goroutines may write to it when it has returned, so
+	// nobody reads it after that.
+	given http.Header
 
 	mu       sync.Mutex
 	status   int         // 0 until the header is written
 	header   http.Header // as it was then
+	last     http.Header // as it was when the handler returned; nil: there is nothing more in it
 	declared int64       // Content-Length; -1 = none
+	asked    int64       // to be written, refused or not
 	written  int64
 	body     []byte // what is kept of it, all or nothing
 	omitted  bool   // it is more than is kept
+	http2    bool   // there may always be trailers
 	sent     bool   // the answer is on its way to the caller
 	hijacked bool
 	another  bool // another guard has said something in it
 	returned bool
 }
 
+func newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
+	rec := &recorder{under: w, head: r.Method == http.MethodHead, http2: r.ProtoMajor >= 2, given: w.Header().Clone()}
+	if rec.given == nil {
+		rec.given = http.Header{}
+	}
+	return rec
+}
+
 // Header implements http.ResponseWriter.
-func (rec *recorder) Header() http.Header { return rec.under.Header() }
+func (rec *recorder) Header() http.Header { return rec.given }
 
 // Unwrap is for http.ResponseController: deadlines, full duplex.
 func (rec *recorder) Unwrap() http.ResponseWriter { return rec.under }
@@ -53,6 +69,7 @@ func (rec *recorder) WriteHeader(status int) {
 	switch {
 	case rec.returned || rec.hijacked || rec.status != 0:
 	case status < 200 && status != http.StatusSwitchingProtocols:
+		rec.show(rec.given.Clone())
 		rec.under.WriteHeader(status)
 	default:
 		rec.writeHeader(status)
@@ -60,14 +77,27 @@ func (rec *recorder) WriteHeader(status int) {
 }
 
 func (rec *recorder) writeHeader(status int) {
-	rec.status, rec.header, rec.declared = status, rec.under.Header().Clone(), -1
+	rec.status, rec.declared = status, -1
+	if rec.header = rec.last; !rec.returned {
+		rec.header = rec.given.Clone()
+	}
 	rec.another = rec.header.Get(ReasonHeader) != ""
-	for _, name := range []string{ReasonHeader, ReplayedHeader, ExpiresHeader} {
-		rec.header.Del(name) // they are ours to write
+	for _, name := range ownHeaders() {
+		rec.header.Del(name)
 	}
 	if n, err := strconv.ParseInt(rec.header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		rec.declared = n
 	}
+}
+
+// ownHeaders are for the guard to write.
+func ownHeaders() []string { return []string{ReasonHeader, ReplayedHeader, ExpiresHeader} }
+
+// show makes these the headers of the answer below.
+func (rec *recorder) show(header http.Header) {
+	h := rec.under.Header()
+	clear(h)
+	maps.Copy(h, header)
 }
 
 // Write implements http.ResponseWriter.
@@ -82,10 +112,11 @@ func (rec *recorder) Write(p []byte) (int, error) {
 	case rec.status == 0:
 		rec.writeHeader(http.StatusOK)
 	}
-	if !hasBody(rec.status) {
+	if len(p) > 0 && !hasBody(rec.status) {
 		return 0, http.ErrBodyNotAllowed
 	}
-	if rec.declared >= 0 && rec.written+int64(len(p)) > rec.declared {
+	// As net/http does: what comes after a write that was refused is refused, too.
+	if rec.asked += int64(len(p)); rec.declared >= 0 && rec.asked > rec.declared {
 		return 0, http.ErrContentLength
 	}
 	rec.written += int64(len(p))
@@ -115,21 +146,12 @@ func (rec *recorder) send(add http.Header) {
 	}
 	rec.sent = true
 	rec.settleType()
-	h := rec.under.Header()
-	later := http.Header{} // what was set since is for trailers
-	for name, values := range h {
-		if then, was := rec.header[name]; !was || !slices.Equal(then, values) {
-			later[name] = values
-			delete(h, name)
-		}
-	}
-	maps.Copy(h, rec.header)
-	maps.Copy(h, add)
+	rec.show(rec.header)
+	maps.Copy(rec.under.Header(), add)
 	rec.under.WriteHeader(rec.status)
 	if len(rec.body) > 0 {
 		_, _ = rec.under.Write(rec.body)
 	}
-	maps.Copy(h, later)
 }
 
 // settleType looks at the body for its type where net/http would, so that it is the same
@@ -183,7 +205,31 @@ func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (rec *recorder) end() {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
+	if rec.returned {
+		return
+	}
 	rec.returned = true
+	if rec.status == 0 || rec.mayTrail() {
+		rec.last = rec.given.Clone()
+	}
+}
+
+// unchunked is up to where net/http knows how long an answer is that does not say so:
+// there are no trailers in it.
+const unchunked = 2048
+
+// mayTrail: net/http would look for trailers, and so read the header as it is now. Else it
+// is left alone, for it may still be written to.
+func (rec *recorder) mayTrail() bool {
+	if rec.sent || rec.http2 || rec.written > unchunked || len(rec.header["Trailer"]) > 0 {
+		return true
+	}
+	for name := range rec.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // deliver gives the caller the answer, with headers that the guard adds: as trailers
@@ -191,13 +237,34 @@ func (rec *recorder) end() {
 func (rec *recorder) deliver(add http.Header) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
-	switch {
-	case rec.hijacked:
-	case !rec.sent:
-		rec.send(add)
-	default:
+	if rec.hijacked {
+		return
+	}
+	begun := rec.sent
+	rec.send(add)
+	h := rec.under.Header()
+	rec.trail(h)
+	if begun {
 		for name, values := range add {
-			rec.under.Header()[http.TrailerPrefix+name] = values
+			h[http.TrailerPrefix+name] = values
+		}
+	}
+}
+
+// trail gives the header below the handler's trailers: those that were announced, and those
+// that say by their name that they are some.
+func (rec *recorder) trail(h http.Header) {
+	for _, announced := range rec.header["Trailer"] {
+		for name := range strings.SplitSeq(announced, ",") {
+			name = http.CanonicalHeaderKey(textproto.TrimString(name))
+			if delete(h, name); len(rec.last[name]) > 0 && !slices.Contains(ownHeaders(), name) {
+				h[name] = rec.last[name]
+			}
+		}
+	}
+	for name, values := range rec.last {
+		if own, is := strings.CutPrefix(name, http.TrailerPrefix); is && !slices.Contains(ownHeaders(), own) {
+			h[name] = values
 		}
 	}
 }

@@ -432,25 +432,3 @@ func TestAnInvalidStatusPanicsAsInNetHTTP(t *testing.T) {
 	}
 	s.MustBeStored(t, "k", unknown)
 }
-
-// Headers over what is kept are left out, and a body that needs them goes with them.
-func TestTooManyHeadersAreLeftOutAndAnEncodedBodyWithThem(t *testing.T) {
-	s := open(t, idemhttp.Config{}, idem.Options{})
-	for _, encoding := range []string{"", "gzip"} {
-		s.handle = func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Link", strings.Repeat("x", idem.MaxHeaderBytes))
-			if encoding != "" {
-				w.Header().Set("Content-Encoding", encoding)
-			}
-			_, _ = io.WriteString(w, "body")
-		}
-		key := "k" + encoding
-		_ = s.post(t, key)
-		again := s.post(t, key)
-		if encoding == "" {
-			wantAnswer(t, again, 200, "body", true)
-		} else {
-			wantRefusal(t, again, 200, idemhttp.ReasonAnswerNotKept, false)
-		}
-	}
-}

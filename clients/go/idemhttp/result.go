@@ -1,7 +1,10 @@
 package idemhttp
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/idemd/idemd/clients/go/idem"
 )
@@ -21,31 +24,54 @@ func Result(status int, header http.Header, body []byte) *idem.Result {
 	return r
 }
 
-// result is the recorded answer as it is stored. It has no body if that was not kept, is
-// less than was announced, or could not be read without headers that are too many.
-func (rec *recorder) result(allowed []string) *idem.Result {
+// Limits of the daemon's.
+const (
+	maxHeaders          = 64
+	maxContentTypeBytes = 255
+)
+
+// result is the recorded answer as it is stored, with those of the allowed headers that
+// fit, the first ones first. It has no body where that was not kept, is not what was
+// announced, or could not be read without what does not fit. The error says what is not
+// kept.
+func (rec *recorder) result(allowed []string) (*idem.Result, error) {
 	rec.settleType()
-	r := &idem.Result{Status: int32(rec.status), ContentType: rec.header.Get("Content-Type")}
-	bytes := 0
+	r := &idem.Result{Status: int32(rec.status), ContentType: rec.header.Get("Content-Type"), Body: rec.body}
+	var reduced []error
+	leave := func(body bool, format string, values ...any) {
+		reduced = append(reduced, fmt.Errorf("idemhttp: "+format, values...))
+		if body {
+			r.Body, r.BodyOmitted = nil, true
+		}
+	}
+	if rec.omitted {
+		leave(true, "the answer has %d bytes; %d are kept", rec.written, idem.MaxBodyBytes)
+	}
+	if rec.declared >= 0 && rec.written != rec.declared && hasBody(rec.status) && !rec.head {
+		leave(true, "the answer has %d bytes and not the %d of its Content-Length", rec.written, rec.declared)
+	}
+	if !isStorableType(r.GetContentType()) {
+		// Without its type the body might be taken for something else.
+		r.ContentType = ""
+		leave(true, "the answer's Content-Type is not up to %d bytes of printable ASCII", maxContentTypeBytes)
+	}
+	room := idem.MaxHeaderBytes
 	for _, name := range allowed {
-		r.Headers = appendHeader(r.Headers, name, rec.header[name])
+		values := rec.header[name]
+		size := len(name)*len(values) + len(strings.Join(values, ""))
+		if size > room || len(r.GetHeaders())+len(values) > maxHeaders {
+			leave(name == "Content-Encoding", "%s does not fit: %d bytes and %d headers are kept", name, idem.MaxHeaderBytes, maxHeaders)
+			continue
+		}
+		room -= size
+		r.Headers = appendHeader(r.Headers, name, values)
 	}
-	for _, h := range r.GetHeaders() {
-		bytes += len(h.GetName()) + len(h.GetValue())
-	}
-	cut := rec.declared >= 0 && rec.written != rec.declared && hasBody(rec.status) && !rec.head
-	if bytes > idem.MaxHeaderBytes || len(r.GetHeaders()) > maxHeaders {
-		r.Headers = nil
-		cut = cut || rec.header.Get("Content-Encoding") != ""
-	}
-	if r.Body, r.BodyOmitted = rec.body, rec.omitted || cut; r.GetBodyOmitted() {
-		r.Body = nil
-	}
-	return r
+	return r, errors.Join(reduced...)
 }
 
-// maxHeaders is how many the daemon keeps.
-const maxHeaders = 64
+func isStorableType(text string) bool {
+	return len(text) <= maxContentTypeBytes && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c >= 0x7f })
+}
 
 func appendHeader(all []*idem.Header, name string, values []string) []*idem.Header {
 	for _, value := range values {
@@ -74,8 +100,8 @@ func (g *Guard) replay(w http.ResponseWriter, a *idem.Answer, refused bool) (rea
 	h.Set(ReplayedHeader, "true")
 	announceExpiry(h, a.ExpiresAt)
 	status := int(a.Result.GetStatus())
-	known := status >= 200 && status <= 599
-	if !known { // an operator's
+	known := status >= 200 && status <= 999 // all that a handler can have answered
+	if !known {                             // an operator's
 		if status = http.StatusOK; refused {
 			status = http.StatusConflict
 		}
