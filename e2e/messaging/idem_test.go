@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func (m *mails) mustBeOnce(t *testing.T, want int) {
 	}
 }
 
-func idemMiddleware(t *testing.T, addr string, p message.Publisher) (*idem.Client, message.HandlerMiddleware) {
+func idemMiddleware(t *testing.T, addr string, p message.Publisher, mode idem.Mode) (*idem.Client, message.HandlerMiddleware) {
 	t.Helper()
 	client := idem.New(harness.Dial(t, addr, idem.DialOptions()...), idem.Options{Tenant: "shop", Patience: time.Second})
 	t.Cleanup(func() {
@@ -72,7 +73,9 @@ func idemMiddleware(t *testing.T, addr string, p message.Publisher) (*idem.Clien
 		defer cancel()
 		_ = client.Close(ctx)
 	})
-	middleware, err := consume.Idem(client, consume.Options{Consumer: "mailer", Publisher: p, DeadLetter: dead, Unresolved: unresolved})
+	middleware, err := consume.Idem(client, consume.Options{
+		Consumer: "mailer", Publisher: p, DeadLetter: dead, Unresolved: unresolved, Operation: idem.Operation{Mode: mode},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +90,7 @@ func TestThroughIdemdMailsAreSentOnceThoughTheBrokerIsUnrulyAndTheDaemonIsKilled
 		publisher := b.publisher(t)
 		var sent mails
 		var ended tally
-		_, middleware := idemMiddleware(t, d.GRPC, publisher)
+		_, middleware := idemMiddleware(t, d.GRPC, publisher, idem.External)
 		for range 2 {
 			route(t, b.subscriber(t, "mailer"), orders, sent.send, ended.middleware, middleware)
 		}
@@ -118,7 +121,7 @@ func TestAMailThatIsNeverSentIsADeadLetterOnceIdemdsAttemptsAreUsedUp(t *testing
 		b := onNATS(startNATS(t))
 		publisher := b.publisher(t)
 		var sent mails
-		_, middleware := idemMiddleware(t, house.Serve(t, s).GRPC, publisher)
+		_, middleware := idemMiddleware(t, house.Serve(t, s).GRPC, publisher, idem.External)
 		route(t, b.subscriber(t, "mailer"), orders, sent.send, middleware)
 		letters := collect(t, b.subscriber(t, "clerk"), dead)
 		for i := range 12 {
@@ -130,9 +133,19 @@ func TestAMailThatIsNeverSentIsADeadLetterOnceIdemdsAttemptsAreUsedUp(t *testing
 				t.Fatal(err)
 			}
 		}
+		// An id that can be no key is one at once.
+		if err := publisher.Publish(orders, message.NewMessage("m 12", nil)); err != nil {
+			t.Fatal(err)
+		}
 		harness.Until(t, "the good ones", func() bool { return sent.distinct() == 10 })
-		harness.Until(t, "the dead letters", func() bool { return len(letters.ids()) == 2 })
+		harness.Until(t, "the dead letters", func() bool { return len(letters.ids()) == 3 })
 		for _, letter := range letters.all() {
+			if letter.UUID == "m 12" {
+				if !strings.Contains(letter.Metadata[consume.ReasonKey], "KEY_INVALID") {
+					t.Errorf("a letter says %v", letter.Metadata)
+				}
+				continue
+			}
 			if letter.Metadata[consume.AttemptsKey] != "20" || letter.Metadata["then"] != "refused" {
 				t.Errorf("a letter says %v", letter.Metadata)
 			}
@@ -147,17 +160,23 @@ func TestAMailOfWhichNobodyKnowsIsPutAsideWithWhatItTakesToResolveIt(t *testing.
 		publisher := b.publisher(t)
 		var sent mails
 		var ended tally
-		client, middleware := idemMiddleware(t, house.Serve(t, s).GRPC, publisher)
+		d := house.Serve(t, s)
+		client, middleware := idemMiddleware(t, d.GRPC, publisher, idem.External)
 		route(t, b.subscriber(t, "mailer"), orders, sent.send, ended.middleware, middleware)
 		aside := collect(t, b.subscriber(t, "clerk"), unresolved)
 		msg := message.NewMessage("m1", message.Payload("an order"))
 		msg.Metadata["then"] = "no answer"
-		for range 2 { // the second one hears of it, too
-			if err := publisher.Publish(orders, msg.Copy()); err != nil {
-				t.Fatal(err)
-			}
+		if err := publisher.Publish(orders, msg.Copy()); err != nil {
+			t.Fatal(err)
 		}
-		harness.Until(t, "both to be put aside", func() bool { return len(aside.all()) == 2 && ended.acknowledged.Load() == 2 })
+		harness.Until(t, "it to be put aside", func() bool { return len(aside.all()) == 1 && ended.acknowledged.Load() == 1 })
+		// The next one hears of it, too, also from whoever thinks that it is safe to repeat.
+		_, middleware = idemMiddleware(t, d.GRPC, publisher, idem.Transactional)
+		route(t, b.subscriber(t, "mailer"), "again", sent.send, ended.middleware, middleware)
+		if err := publisher.Publish("again", msg.Copy()); err != nil {
+			t.Fatal(err)
+		}
+		harness.Until(t, "the next one to be put aside", func() bool { return len(aside.all()) == 2 && ended.acknowledged.Load() == 2 })
 		sent.mustBeOnce(t, 1)
 		m := aside.all()[0].Metadata
 		version, err := strconv.ParseInt(m[consume.VersionKey], 10, 64)
