@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/idemd/idemd/clients/go/idemgrpc"
 	"github.com/idemd/idemd/clients/go/idemhttp"
 	"github.com/idemd/idemd/examples/payments/refusal"
 )
@@ -29,14 +28,8 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	said := status.Convert(err)
 	p := refusedForGood(said)
 	if p == nil {
-		p = &problem{Title: "Nobody knows yet whether it was done: repeat it with the same key", Status: http.StatusServiceUnavailable}
-		switch idemgrpc.ReasonOf(err) {
-		case idemgrpc.ReasonNotExecuted, idemgrpc.ReasonNotStarted, idemgrpc.ReasonGuardUnavailable:
-			p.Title = "It was not done: repeat it with the same key"
-			idemhttp.NotExecuted(r)
-		default: // also no answer at all
-			idemhttp.Unknown(r)
-		}
+		p = &problem{Title: "It was not done, or nobody knows yet: repeat it with the same key", Status: http.StatusServiceUnavailable}
+		idemhttp.DeclareCall(r, err)
 		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter(said).Seconds())))
 	}
 	p.write(w)
@@ -55,6 +48,8 @@ func refusedForGood(said *status.Status) *problem {
 	switch info := refusal.In(said); info.GetReason() {
 	case refusal.CardDeclined:
 		return &problem{Title: said.Message(), Status: http.StatusPaymentRequired}
+	case refusal.KeyReused:
+		return &problem{Title: said.Message(), Status: http.StatusConflict}
 	case refusal.VersionConflict:
 		current, _ := strconv.ParseInt(info.GetMetadata()["version"], 10, 64)
 		return &problem{Title: said.Message(), Status: http.StatusConflict, CurrentVersion: current}

@@ -13,6 +13,8 @@ const Domain = "payments.example"
 const (
 	// CardDeclined: the bank has declined the card.
 	CardDeclined = "CARD_DECLINED"
+	// KeyReused: the bank has another charge under this key.
+	KeyReused = "KEY_REUSED"
 	// VersionConflict: somebody else has changed the account. The metadata has the current
 	// "version".
 	VersionConflict = "VERSION_CONFLICT"

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/idemd/idemd/clients/go/idem"
 	paymentsv1 "github.com/idemd/idemd/examples/payments/proto/payments/v1"
@@ -12,8 +13,10 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
-// schema makes the tables, and an account to try things on. changes has the key of each
-// change beside it; it can be swept after the retention of the keys.
+// schema makes the tables, and an account to try things on. changes has the operation of
+// each change beside it: its key, and when it was reserved first (microseconds), for idemd
+// forgets keys after their retention, and one that is used again then is another operation.
+// It can be swept after the retention.
 const schema = `
 CREATE TABLE IF NOT EXISTS accounts (
 	id          TEXT PRIMARY KEY,
@@ -21,10 +24,12 @@ CREATE TABLE IF NOT EXISTS accounts (
 	version     INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS changes (
-	key         TEXT PRIMARY KEY,
+	key         TEXT NOT NULL,
+	reserved_at INTEGER NOT NULL,
 	id          TEXT NOT NULL,
 	limit_cents INTEGER NOT NULL,
-	version     INTEGER NOT NULL
+	version     INTEGER NOT NULL,
+	PRIMARY KEY (key, reserved_at)
 );
 INSERT INTO accounts VALUES ('acme', 10000, 1) ON CONFLICT DO NOTHING;`
 
@@ -62,23 +67,25 @@ func (e *conflictError) Error() string {
 	return fmt.Sprintf("the account has changed since it was read: its version is %d by now", e.current)
 }
 
-// Update changes an account that has this version, under a key. An error means that
-// nothing was changed, unless it is one of the commit: that one is declared.
+// Update changes an account that has this version, for the operation of a key that was
+// reserved at this time. An error means that nothing was changed, unless it is one of the
+// commit: that one is declared.
 //
 // Two things are asked here that look alike. "Was this very request done before?" is
-// answered by the key: an attempt may have committed and died before it could tell. "Has
+// answered by key and time, the same on every attempt: an attempt may have committed and died before it could tell. "Has
 // somebody else changed the row?" is answered by the version, which stands in the UPDATE
 // itself: whoever reads first and writes later overwrites what came between.
 //
 // The fence need not be checked. An attempt that was only paused has the key of the one
 // that took over: of the two, one commits.
-func (a *Accounts) Update(ctx context.Context, key, id string, limit, version int64) (*paymentsv1.Account, error) {
+func (a *Accounts) Update(ctx context.Context, key string, reservedAt time.Time, id string, limit, version int64) (*paymentsv1.Account, error) {
 	tx, err := a.db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	done, err := scan(tx.QueryRowContext(ctx, "SELECT id, limit_cents, version FROM changes WHERE key = ?", key))
+	done, err := scan(tx.QueryRowContext(ctx,
+		"SELECT id, limit_cents, version FROM changes WHERE key = ? AND reserved_at = ?", key, reservedAt.UnixMicro()))
 	if !errors.Is(err, sql.ErrNoRows) {
 		return done, err
 	}
@@ -91,8 +98,8 @@ func (a *Accounts) Update(ctx context.Context, key, id string, limit, version in
 	if err != nil {
 		return nil, err
 	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO changes VALUES (?, ?, ?, ?)",
-		key, id, changed.GetLimitCents(), changed.GetVersion()); err != nil {
+	if _, err := tx.ExecContext(ctx, "INSERT INTO changes VALUES (?, ?, ?, ?, ?)",
+		key, reservedAt.UnixMicro(), id, changed.GetLimitCents(), changed.GetVersion()); err != nil {
 		return nil, err
 	}
 	if err := tx.Commit(); err != nil {

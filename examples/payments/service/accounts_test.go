@@ -6,7 +6,11 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 )
+
+// reserved is when the operations of these tests were.
+func reserved() time.Time { return time.UnixMicro(1_796_049_670_630_606) }
 
 func open(t *testing.T) *Accounts {
 	t.Helper()
@@ -22,14 +26,14 @@ func open(t *testing.T) *Accounts {
 // change for somebody else's.
 func TestAnAttemptFindsWhatAnEarlierOneHasCommitted(t *testing.T) {
 	accounts, ctx := open(t), context.Background()
-	first, err := accounts.Update(ctx, "key", "acme", 500, 1)
+	first, err := accounts.Update(ctx, "key", reserved(), "acme", 500, 1)
 	if err != nil || first.GetVersion() != 2 {
 		t.Fatalf("%v, %v", first, err)
 	}
-	if _, err := accounts.Update(ctx, "another key", "acme", 700, 2); err != nil {
+	if _, err := accounts.Update(ctx, "another key", reserved(), "acme", 700, 2); err != nil {
 		t.Fatal(err)
 	}
-	again, err := accounts.Update(ctx, "key", "acme", 500, 1)
+	again, err := accounts.Update(ctx, "key", reserved(), "acme", 500, 1)
 	if err != nil || again.GetVersion() != 2 || again.GetLimitCents() != 500 {
 		t.Errorf("the second attempt hears %v, %v", again, err)
 	}
@@ -45,7 +49,7 @@ func TestOfUpdatesWithOneVersionOneIsDone(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range updates {
 		all.Go(func() {
-			_, errs[i] = accounts.Update(ctx, string(rune('a'+i)), "acme", int64(i), 1)
+			_, errs[i] = accounts.Update(ctx, string(rune('a'+i)), reserved(), "acme", int64(i), 1)
 		})
 	}
 	all.Wait()
@@ -67,10 +71,25 @@ func TestOfUpdatesWithOneVersionOneIsDone(t *testing.T) {
 func TestALostUpdateLeavesNoKeyBehind(t *testing.T) {
 	accounts, ctx := open(t), context.Background()
 	var conflict *conflictError
-	if _, err := accounts.Update(ctx, "key", "acme", 500, 7); !errors.As(err, &conflict) || conflict.current != 1 {
+	if _, err := accounts.Update(ctx, "key", reserved(), "acme", 500, 7); !errors.As(err, &conflict) || conflict.current != 1 {
 		t.Fatalf("the update with another version: %v", err)
 	}
-	if got, err := accounts.Update(ctx, "key", "acme", 500, 1); err != nil || got.GetVersion() != 2 {
+	if got, err := accounts.Update(ctx, "key", reserved(), "acme", 500, 1); err != nil || got.GetVersion() != 2 {
 		t.Errorf("the same key later: %v, %v", got, err)
+	}
+}
+
+// idemd has forgotten the key, and grants it anew.
+func TestAKeyThatIsUsedAgainAfterItsRetentionIsAnotherChange(t *testing.T) {
+	accounts, ctx := open(t), context.Background()
+	if _, err := accounts.Update(ctx, "key", reserved(), "acme", 500, 1); err != nil {
+		t.Fatal(err)
+	}
+	again, err := accounts.Update(ctx, "key", reserved().Add(8*24*time.Hour), "acme", 700, 2)
+	if err != nil || again.GetLimitCents() != 700 || again.GetVersion() != 3 {
+		t.Errorf("the later change hears %v, %v", again, err)
+	}
+	if now, err := accounts.Get(ctx, "acme"); err != nil || now.GetLimitCents() != 700 {
+		t.Errorf("the account is %v, %v", now, err)
 	}
 }

@@ -50,7 +50,10 @@ func (s *Service) Charge(ctx context.Context, r *paymentsv1.ChargeRequest) (*pay
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	// The derived key is the same on every attempt, so it is the name under which the
-	// bank knows the booking again, and under which it can be asked for it.
+	// bank knows the booking again, and under which it can be asked for it. It is also the
+	// same where the key comes again after its retention, most likely with a retry that was
+	// very late: the bank then answers with the old booking, and charges nobody twice. (The
+	// time of the grant in it, as beside an account's change, would make it a new charge.)
 	booking, err := s.Bank.Book(ctx, bank.Request{
 		Reference: grant.DeriveKey("booking"), Order: r.GetOrder(), Cents: r.GetCents(), Card: r.GetCard(),
 	})
@@ -66,29 +69,39 @@ func (s *Service) Charge(ctx context.Context, r *paymentsv1.ChargeRequest) (*pay
 		// What the guard takes it for all the same; said for the reader.
 		return nil, idem.Unknown(status.Error(codes.Unavailable, "the bank has not answered"))
 	}
-	return charged(booking), nil
+	return charged(r, booking)
 }
 
 // askBank finds out what became of a charge whose attempt died or heard nothing.
 func (s *Service) askBank(ctx context.Context, request proto.Message, u *idem.Unresolved) (idem.Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	order := request.(*paymentsv1.ChargeRequest).GetOrder()
+	charge := request.(*paymentsv1.ChargeRequest)
 	booking, err := s.Bank.Find(ctx, u.DeriveKey("booking"))
 	switch {
 	case err != nil:
 		return idem.Verdict{}, err
 	case booking == nil:
-		s.Log.Info("the bank was asked, and has no booking", "order", order)
+		s.Log.Info("the bank was asked, and has no booking", "order", charge.GetOrder())
 		return idem.WasNotExecuted(), nil
 	}
-	s.Log.Info("the bank was asked, and has a booking", "order", order, "booking", booking.Booking)
-	verdict := idem.WasExecuted(idemgrpc.ResponseResult(charged(booking)))
+	s.Log.Info("the bank was asked, and has a booking", "order", charge.GetOrder(), "booking", booking.Booking)
+	var verdict idem.Verdict
+	if response, err := charged(charge, booking); err != nil {
+		verdict = idem.WasRefused(idemgrpc.StatusResult(status.Convert(err)))
+	} else {
+		verdict = idem.WasExecuted(idemgrpc.ResponseResult(response))
+	}
 	verdict.Evidence = "the bank's statement has " + booking.Booking
 	return verdict, nil
 }
 
-// charged is the answer, whoever has heard of the booking first.
-func charged(b *bank.Booking) *paymentsv1.ChargeResponse {
-	return &paymentsv1.ChargeResponse{Booking: b.Booking, Order: b.Order, Cents: b.Cents}
+// charged is the answer, whoever has heard of the booking first. One of another charge is
+// of a time when the key named that, which idemd has forgotten and the bank has not: this
+// charge was not booked, and under this key never is.
+func charged(r *paymentsv1.ChargeRequest, b *bank.Booking) (*paymentsv1.ChargeResponse, error) {
+	if b.Order != r.GetOrder() || b.Cents != r.GetCents() {
+		return nil, refusal.New(refusal.KeyReused, "the key was used for another charge before: a new charge needs a new key", nil)
+	}
+	return &paymentsv1.ChargeResponse{Booking: b.Booking, Order: b.Order, Cents: b.Cents}, nil
 }

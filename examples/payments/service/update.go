@@ -29,7 +29,7 @@ func (s *Service) UpdateAccount(ctx context.Context, r *paymentsv1.UpdateAccount
 	if !guarded {
 		return nil, status.Error(codes.Internal, "changes run behind a guard only")
 	}
-	account, err := s.Accounts.Update(ctx, grant.Key, r.GetId(), r.GetLimitCents(), r.GetVersion())
+	account, err := s.Accounts.Update(ctx, grant.Key, grant.ReservedAt, r.GetId(), r.GetLimitCents(), r.GetVersion())
 	if err != nil {
 		return nil, s.accountError(err)
 	}
