@@ -170,6 +170,7 @@ func namedHTTPEndings() map[string]func(*httpWalk) {
 		"an answer after an informational one (1xx)":               func(w *httpWalk) { w.answers(http.StatusOK, hints) },
 		"an answer too large to keep":                              func(w *httpWalk) { w.answers(http.StatusCreated); w.body = strings.Repeat("x", idem.MaxBodyBytes+1) },
 		"an answer shorter than its Content-Length":                func(w *httpWalk) { w.answers(http.StatusOK, announces) },
+		"an answer longer than its Content-Length":                 func(w *httpWalk) { w.answers(http.StatusOK, announcesLess) },
 		"an answer, its caller gone":                               func(w *httpWalk) { w.answers(http.StatusOK, w.leaves()) },
 		"no answer, its caller gone":                               func(w *httpWalk) { w.end = w.leaves() },
 		"an answer, its lease lost":                                httpLeaseLost,
@@ -212,6 +213,8 @@ func hijacks(w http.ResponseWriter, _ *http.Request) {
 }
 
 func hints(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) }
+
+func announcesLess(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "3") }
 
 func announces(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "100") }
 

@@ -276,3 +276,28 @@ func TestAReconcilerCanReadTheBodyEachTimeItIsAsked(t *testing.T) {
 		}
 	}
 }
+
+// http.TimeoutHandler stands before the guard: its caller is gone, the work is not.
+func TestATimeoutBeforeTheGuardLosesNoOutcome(t *testing.T) {
+	s := newShop(t, idemhttp.Config{}, idem.Options{})
+	s.handle = func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		receipt(w, r)
+	}
+	guarded := s.guard.Middleware(s)
+	impatient := http.TimeoutHandler(guarded, 200*time.Millisecond, "too slow")
+	s.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Patient") == "" {
+			impatient.ServeHTTP(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	}))
+	if a := s.post(t, "k"); a.status != 503 || a.reason() != "" || !idemhttp.KeepKey(&http.Response{StatusCode: a.status, Header: a.header}, nil) {
+		t.Errorf("answered %d %v %s", a.status, a.header, a.body)
+	}
+	r := s.request(t, "POST", "/orders", `{"n":1}`, "k")
+	r.Header.Set("X-Patient", "1")
+	wantAnswer(t, s.send(t, r), 201, receiptOfOne, true)
+	s.MustHaveRun(t, 1)
+}
