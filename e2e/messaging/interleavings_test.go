@@ -167,6 +167,7 @@ const lease = 100 * time.Millisecond
 type owner struct {
 	race
 	name, key string
+	other     *owner
 	token     []byte
 	grant     *idem.Grant
 	proxy     *fault.TCP
@@ -187,6 +188,7 @@ func (r race) run(key, stepsOfA, order string) error {
 	defer cancel()
 	a := &owner{race: r, name: "A", key: key, steps: stepsOfA}
 	b := &owner{race: r, name: "B", key: key, steps: stepsOfB}
+	a.other, b.other = b, a
 	defer a.close()
 	defer b.close()
 	for _, o := range []*owner{a, b} {
@@ -288,7 +290,6 @@ func (o *owner) guard(ctx context.Context) (err error) {
 		return err
 	}
 	guarded := make(chan error, 1)
-	pid := o.conn.PgConn().PID()
 	go func() {
 		var err error
 		o.found, err = o.table.Guard(ctx, o.tx, o.grant)
@@ -300,11 +301,9 @@ func (o *owner) guard(ctx context.Context) (err error) {
 			return o.behindGuard(ctx, err)
 		case <-time.After(time.Millisecond):
 		}
-		var waits bool
-		if err := o.pool.QueryRow(ctx, "SELECT cardinality(pg_blocking_pids($1)) > 0", pid).Scan(&waits); err != nil {
+		if waits, err := o.waits(ctx); err != nil {
 			return err
-		}
-		if waits {
+		} else if waits {
 			o.guarded = guarded
 			return nil
 		}
@@ -316,7 +315,6 @@ func (o *owner) resume(ctx context.Context) error {
 	if o.guarded == nil {
 		return nil
 	}
-	var waits bool
 	for {
 		select {
 		case err := <-o.guarded:
@@ -324,13 +322,17 @@ func (o *owner) resume(ctx context.Context) error {
 			return o.behindGuard(ctx, err)
 		case <-time.After(time.Millisecond):
 		}
-		if err := o.pool.QueryRow(ctx, "SELECT cardinality(pg_blocking_pids($1)) > 0", o.conn.PgConn().PID()).Scan(&waits); err != nil {
+		if waits, err := o.waits(ctx); waits || err != nil {
 			return err
 		}
-		if waits {
-			return nil
-		}
 	}
+}
+
+// waits: the other one, and no third, is what it waits for. (Those of other orders can hold
+// it up for a moment, at the end of the table.)
+func (o *owner) waits(ctx context.Context) (is bool, err error) {
+	err = o.pool.QueryRow(ctx, "SELECT $2 = ANY (pg_blocking_pids($1))", o.conn.PgConn().PID(), o.other.conn.PgConn().PID()).Scan(&is)
+	return is, err
 }
 
 // behindGuard: what has been committed is the answer, and nothing is left but to tell it.
