@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -11,7 +12,9 @@ import (
 
 // takeAggregates claims events of aggregates that no other relay works on, of each those at
 // its front. It goes over all aggregates in passes: each call goes on where the last one
-// stopped, so that a call's cost does not grow with what is held back.
+// stopped, so that a call's cost does not grow with what is held back. A pass ends at the
+// aggregate that was the last one when it began: names are often made in their order, and
+// there may always be new ones.
 //
 // The first statement locks aggregates; the second one, with a snapshot of its own, sees all
 // that another relay has done with them before it let go of the lock.
@@ -55,10 +58,17 @@ const leastAggregates = 100
 func (s *store) lockAggregates(ctx context.Context, tx pgx.Tx, n int) (mine []aggregate, last aggregate, end bool, err error) {
 	// A walk along the index, one step for each aggregate, however many events it has.
 	first := fmt.Sprintf(`SELECT aggregatetype, aggregateid, %s AS free FROM %s
-		WHERE state = %d AND (aggregatetype, aggregateid) > `, free, s.table, outboxtable.Pending)
+		WHERE state = %d AND (aggregatetype, aggregateid) <= ($4, $5) AND (aggregatetype, aggregateid) > `, free, s.table, outboxtable.Pending)
 	const order = ` ORDER BY aggregatetype, aggregateid, position LIMIT 1`
 	batch := &pgx.Batch{}
 	batch.Queue(steadyPlan)
+	if s.after == (aggregate{}) {
+		s.queueLast(batch)
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return nil, last, false, err
+		}
+		batch = &pgx.Batch{}
+	}
 	seen := 0
 	batch.Queue(`WITH RECURSIVE walk AS (
 			(`+first+`($1, $2)`+order+`)
@@ -66,7 +76,7 @@ func (s *store) lockAggregates(ctx context.Context, tx pgx.Tx, n int) (mine []ag
 			SELECT next.* FROM walk, LATERAL (`+first+`(walk.aggregatetype, walk.aggregateid)`+order+`) AS next),
 		heads AS MATERIALIZED (SELECT * FROM walk LIMIT $3)
 		SELECT aggregatetype, aggregateid, CASE WHEN free THEN pg_try_advisory_xact_lock(`+s.table.RelayLock("aggregatetype", "aggregateid")+`) ELSE false END
-		FROM heads`, s.after.kind, s.after.id, n).Query(func(rows pgx.Rows) error {
+		FROM heads`, s.after.kind, s.after.id, n, s.last.kind, s.last.id).Query(func(rows pgx.Rows) error {
 		var locked bool
 		_, err := pgx.ForEachRow(rows, []any{&last.kind, &last.id, &locked}, func() error {
 			if seen++; locked {
@@ -78,6 +88,18 @@ func (s *store) lockAggregates(ctx context.Context, tx pgx.Tx, n int) (mine []ag
 	})
 	err = tx.SendBatch(ctx, batch).Close()
 	return mine, last, seen < n, err
+}
+
+// queueLast asks for s.last, which is zero where nothing is pending.
+func (s *store) queueLast(batch *pgx.Batch) {
+	s.last = aggregate{}
+	batch.Queue(fmt.Sprintf(`SELECT aggregatetype, aggregateid FROM %s WHERE state = %d
+		ORDER BY aggregatetype DESC, aggregateid DESC, position DESC LIMIT 1`, s.table, outboxtable.Pending)).QueryRow(func(row pgx.Row) error {
+		if err := row.Scan(&s.last.kind, &s.last.id); !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		return nil
+	})
 }
 
 // mostOfOne bounds the events of one aggregate in a batch: they are sent one after the other,

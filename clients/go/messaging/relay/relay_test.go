@@ -237,6 +237,29 @@ func TestAFailedEventHoldsBackItsAggregateOnlyUntilItIsParked(t *testing.T) {
 	}
 }
 
+func TestAggregatesWhoseNamesKeepGrowingDoNotStarveThoseBefore(t *testing.T) {
+	h := newHouse(t, outbox.PerAggregate)
+	const names = 30
+	n := 0 // one worker: no two at once
+	h.broker.refusing(func(string, *message.Message) error {
+		if n++; n == 1 {
+			h.add(about("a", 1000))
+		}
+		if n < names {
+			h.add(about(fmt.Sprintf("b%03d", n), n))
+		}
+		return nil
+	})
+	h.add(about("a", 0))
+	c := h.settings()
+	c.Batch, c.Workers = 1, 1
+	h.run(c)
+	h.until("all are out", func() bool { return len(h.broker.payloads("")) == names+1 })
+	if place := slices.Index(h.broker.payloads(""), "1000"); place > 5 {
+		t.Errorf("the aggregate's second event went out as number %d", place)
+	}
+}
+
 func TestAnEventBehindManyThatAreHeldBackGoesOut(t *testing.T) {
 	h := newHouse(t, outbox.PerAggregate)
 	var held []outbox.Event

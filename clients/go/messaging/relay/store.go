@@ -27,11 +27,18 @@ type store struct {
 	table outboxtable.Table
 	order outbox.Order
 	claim time.Duration
-	// after is the aggregate that the pass over all of them has come to.
-	after aggregate
-	// found: this pass has claimed something.
-	found bool
+	// A pass goes over all that is pending. With PerAggregate it has come to the aggregate after,
+	// ends at last, and has found something or not; with None it has come to a position.
+	after    aggregate
+	last     aggregate
+	found    bool
+	position int64
+	began    time.Time
 }
+
+// longestPass: with None, what a pass has left behind (what failed, what committed late) is
+// looked at again after this long, however much there is before the pass's end.
+const longestPass = time.Second
 
 type aggregate struct{ kind, id string }
 
@@ -86,31 +93,43 @@ func (s *store) take(ctx context.Context, limit int, newest bool) (claimed, erro
 	return c, nil
 }
 
-// takeAny is one statement, in a transaction with its settings.
+// takeAny is one statement, in a transaction with its settings. It goes on where the last
+// one stopped: what was sent lies dead in the way, and PostgreSQL can't remove it while any
+// transaction is open that began before.
 func (s *store) takeAny(ctx context.Context, c *claimed, limit int, newest bool) error {
 	direction := "ASC"
 	if newest {
 		direction = "DESC"
 	}
+	if newest || time.Since(s.began) > longestPass {
+		s.position, s.began = 0, time.Now()
+	}
+	from := s.position
 	batch := &pgx.Batch{}
 	batch.Queue(steadyPlan)
 	batch.Queue(fmt.Sprintf(`WITH mine AS MATERIALIZED (
-			SELECT id FROM %[1]s WHERE state = %[2]d AND %[3]s ORDER BY position %[4]s LIMIT $3 FOR UPDATE SKIP LOCKED)
+			SELECT id FROM %[1]s WHERE state = %[2]d AND position > $4 AND %[3]s ORDER BY position %[4]s LIMIT $3 FOR UPDATE SKIP LOCKED)
 		UPDATE %[1]s AS t SET claimed_by = $1::uuid, claimed_until = clock_timestamp() + make_interval(secs => $2) FROM mine WHERE t.id = mine.id
-		RETURNING `+columns+`, t.position`, s.table, outboxtable.Pending, free, direction), c.token, s.claim.Seconds(), limit).Query(func(rows pgx.Rows) error {
+		RETURNING `+columns+`, t.position`, s.table, outboxtable.Pending, free, direction), c.token, s.claim.Seconds(), limit, from).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (placed, error) {
 			var p placed
 			return p, scanEvent(row, &p.event, &p.position)
 		})
 		slices.SortFunc(found, func(a, b placed) int { return int(a.position - b.position) })
 		for _, p := range found {
-			c.events = append(c.events, p.event)
+			c.events, s.position = append(c.events, p.event), p.position
 		}
 		return err
 	})
-	err := s.pool.SendBatch(ctx, batch).Close()
-	c.more = len(c.events) == limit
-	return err
+	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return err
+	}
+	full := len(c.events) == limit
+	if !full || newest {
+		s.position = 0
+	}
+	c.more = full || from > 0
+	return nil
 }
 
 type placed struct {
