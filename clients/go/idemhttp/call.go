@@ -124,13 +124,7 @@ func (c *call) asked(ctx context.Context, about func(*http.Request) error) error
 
 // meaning is what the request means. Where there is a problem it is the answer.
 func (c *call) meaning(key string, read fingerprint.Request) (*problem, error) {
-	var tenant string
-	err := c.asked(c.r.Context(), func(r *http.Request) (err error) {
-		if tenant, err = c.tenantOf(r); err == nil {
-			c.subject, err = c.subjectOf(r)
-		}
-		return err
-	})
+	tenant, err := c.who()
 	if err != nil {
 		p := refusedBy(err, http.StatusForbidden, "")
 		return &p, err
@@ -154,6 +148,20 @@ func (c *call) meaning(key string, read fingerprint.Request) (*problem, error) {
 		}
 	}
 	return nil, nil
+}
+
+// who asks for the tenant, and for the subject.
+func (c *call) who() (tenant string, err error) {
+	if c.config.Tenant == nil && c.config.Subject == nil {
+		return "", nil
+	}
+	err = c.asked(c.r.Context(), func(r *http.Request) (err error) {
+		if tenant, err = c.tenantOf(r); err == nil {
+			c.subject, err = c.subjectOf(r)
+		}
+		return err
+	})
+	return tenant, err
 }
 
 // run runs the handler as an attempt that was granted, and tells what its ending means.

@@ -72,7 +72,11 @@ func TestWhatAnInnerGuardSaysIsDeclaredOfTheOuterRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for kind, declare := range map[string]func(*http.Request) bool{
 				"gRPC": func(r *http.Request) bool { return idemhttp.DeclareCall(r, c.err) },
-				"HTTP": func(r *http.Request) bool { return idemhttp.DeclareResponse(r, c.response.response()) },
+				"HTTP": func(r *http.Request) bool {
+					response := c.response.response()
+					defer response.Body.Close()
+					return idemhttp.DeclareResponse(r, response)
+				},
 			} {
 				if kind == "HTTP" && c.response.status == 0 || kind == "gRPC" && c.err == nil && c.stored != undeclared {
 					continue
