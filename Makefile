@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-MODULES := . internal/pgtest gen clients/go clients/go/messaging bench e2e examples/charge examples/payments
+MODULES := . internal/pgtest gen clients/go clients/go/messaging clients/go/messaging/cmd/outbox bench e2e examples/charge examples/payments
 TOOLS := $(CURDIR)/.cache/bin
 export PATH := $(TOOLS):$(PATH)
 

@@ -56,6 +56,7 @@ func floors() map[string][]string {
 		"clients/go/messaging/internal/pgtable":     {},
 		"clients/go/messaging/fence":                {"clients/go/idem", "clients/go/messaging/internal/pgtable"},
 		"clients/go/messaging/inbox":                {"clients/go/messaging/internal/pgtable"},
+		"clients/go/messaging/cmd/outbox":           {"clients/go/messaging/outbox"},
 		"clients/go/messaging/internal/outboxtable": {"clients/go/messaging/internal/pgtable"},
 		"clients/go/messaging/outbox":               {"clients/go/idem", "clients/go/messaging/internal/outboxtable", "clients/go/messaging/internal/pgtable"},
 		"clients/go/messaging/relay":                {"clients/go/messaging/outbox", "clients/go/messaging/internal/outboxtable", "clients/go/messaging/internal/pgtable"},
@@ -112,7 +113,7 @@ func owners() map[string][]string {
 		"github.com/pressly/goose":      {"internal/store/pgstore", "clients/go/messaging/internal/pgtable"},
 		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e", "clients/go", "examples/charge", "examples/payments"},
 		"modernc.org/sqlite":            {"examples/payments/service"},
-		"github.com/alecthomas/kong":    {"cmd/idemd"},
+		"github.com/alecthomas/kong":    {"cmd/idemd", "clients/go/messaging/cmd/outbox"},
 		"github.com/go-json-experiment": {"clients/go/fingerprint"},
 		// What stands beside ours in a chain of interceptors.
 		"github.com/grpc-ecosystem": {"internal/grpcserver", "internal/daemon", "e2e"},
