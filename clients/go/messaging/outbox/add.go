@@ -14,7 +14,8 @@ import (
 )
 
 // Add writes events, 1 to 1,000, in the caller's own transaction, in the order given, in one
-// round trip. The trace that ctx is part of goes into their headers (traceparent,
+// round trip. A transaction with synchronous_commit off gets it on: what is sent must not be
+// undone by a crash. The trace that ctx is part of goes into their headers (traceparent,
 // tracestate), unless they have one.
 //
 // The error is an *InvalidError, before anything was written, or the database's: then the
@@ -34,6 +35,8 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, events ...Event) error {
 		return err
 	}
 	batch := &pgx.Batch{}
+	// A relay sees a transaction that is committed and not yet on disk.
+	batch.Queue(`SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`)
 	if o.order == PerAggregate {
 		batch.Queue(o.lockAggregates(), rows.aggregateTypes, rows.aggregateIDs)
 	}

@@ -308,6 +308,24 @@ func TestTheTraceOfTheRequestGoesIntoTheHeaders(t *testing.T) {
 	}
 }
 
+func TestWhatIsAddedIsOnDiskWhenItIsCommitted(t *testing.T) {
+	h := newHouse(t, outbox.PerAggregate)
+	for session, want := range map[string]string{"off": "on", "local": "local", "remote_apply": "remote_apply"} {
+		tx := h.begin()
+		if _, err := tx.Exec(h.ctx, "SET LOCAL synchronous_commit = "+session); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.outbox.Add(h.ctx, tx, about("a", "Placed")); err != nil {
+			t.Fatal(err)
+		}
+		var is string
+		if err := tx.QueryRow(h.ctx, "SHOW synchronous_commit").Scan(&is); err != nil || is != want {
+			t.Errorf("%s became %s, %v", session, is, err)
+		}
+		h.commit(tx)
+	}
+}
+
 func TestAnOutboxThatNotifiesDoesSoAtTheCommitOnly(t *testing.T) {
 	h := newHouse(t, outbox.None)
 	o := h.newOutbox(outbox.Config{Schema: "shop", Order: outbox.None, Notify: true})

@@ -36,7 +36,7 @@ func (s *store) takeAggregates(ctx context.Context, c *claimed, limit int) error
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
-	full := len(c.events)+len(c.lost) >= limit
+	full := len(c.events)+len(c.lost) >= limit || c.bytes() >= mostBytes
 	s.found = s.found || len(c.events) > 0
 	switch {
 	case full:
@@ -114,13 +114,14 @@ func (s *store) takeFronts(ctx context.Context, tx pgx.Tx, c *claimed, mine []ag
 	for _, a := range mine {
 		kinds, ids = append(kinds, a.kind), append(ids, a.id)
 	}
-	rows, err := tx.Query(ctx, fmt.Sprintf(`WITH mine AS MATERIALIZED (
-			SELECT front.id, front.place FROM unnest($3::text[], $4::text[]) AS a (kind, id), LATERAL (
-				SELECT e.id, bool_and(e.free) OVER line AS free, row_number() OVER line AS place FROM (
-					SELECT id, position, %[3]s AS free FROM %[1]s
+	rows, err := tx.Query(ctx, fmt.Sprintf(`WITH found AS MATERIALIZED (
+			SELECT front.*, row_number() OVER () AS n FROM unnest($3::text[], $4::text[]) AS a (kind, id), LATERAL (
+				SELECT e.id, e.size, bool_and(e.free) OVER line AS free, row_number() OVER line AS place FROM (
+					SELECT id, position, octet_length(payload) AS size, %[3]s AS free FROM %[1]s
 					WHERE state = %[2]d AND aggregatetype = a.kind AND aggregateid = a.id ORDER BY position LIMIT %[4]d) AS e
 				WINDOW line AS (ORDER BY e.position)) AS front
 			WHERE front.free LIMIT $5),
+		mine AS MATERIALIZED (SELECT id, place FROM `+upToMostBytes("found", "n")+`),
 		taken AS (
 			UPDATE %[1]s AS t SET claimed_by = $1::uuid, claimed_until = clock_timestamp() + make_interval(secs => $2) FROM mine
 			WHERE t.id = mine.id AND t.state = %[2]d AND %[3]s

@@ -48,6 +48,7 @@ func TestARelayThatIsKilledAtAnyStepLosesNothingAndRepeatsUnderTheSameIdOnly(t *
 		}
 		for _, step := range steps {
 			h.Run(step, func(t *testing.T) {
+				t.Parallel() // they mostly wait
 				h := newHouse(t, h.config.Order)
 				h.add(work()...)
 				killed := h.child("relay", step, h.serve())

@@ -125,12 +125,11 @@ func (w *work) round(ctx context.Context) time.Duration {
 	o := w.judge.verdicts(ctx, c.events, results)
 	o.released = append(o.released, c.lost...)
 	w.tellAway(ctx)
-	marked, err := w.store.settle(ctx, c.token, o)
-	if err != nil {
+	if err := w.settle(ctx, c, o); err != nil {
 		// What was sent stays claimed and is sent again when the claim is over.
 		return w.trouble(ctx, err)
 	}
-	w.account(ctx, c, results, o, marked)
+	w.account(ctx, c, results, o)
 	switch {
 	case w.judge.away():
 		return w.judge.pause()
@@ -138,6 +137,24 @@ func (w *work) round(ctx context.Context) time.Duration {
 		return 0
 	}
 	return shortestPoll
+}
+
+// settle tries again, with the same token, while the claim holds: what has been sent and is
+// not marked is sent again.
+func (w *work) settle(ctx context.Context, c claimed, o outcomes) error {
+	for pause := shortestPoll; ; pause = min(2*pause, longestTroubled) {
+		marked, err := w.store.settle(ctx, c.token, o)
+		late := int64(len(o.sent)) - marked
+		switch {
+		case err != nil && ctx.Err() == nil && time.Since(c.asked) < w.config.Claim:
+			w.trouble(ctx, err)
+			rest(ctx, jittered(pause), nil)
+			continue
+		case err == nil && late > 0 && pause == shortestPoll: // else an earlier try may have marked them
+			w.log(ctx, slog.LevelWarn, "events were acknowledged after their claim was over: they may be sent again", slog.Int64("events", late))
+		}
+		return err
+	}
 }
 
 // nothing is the pause after a look that found nothing.
@@ -175,16 +192,13 @@ func (w *work) tellAway(ctx context.Context) {
 }
 
 // account counts what became of a batch, and logs what is parked.
-func (w *work) account(ctx context.Context, c claimed, results []outcome, o outcomes, marked int64) {
+func (w *work) account(ctx context.Context, c claimed, results []outcome, o outcomes) {
 	for i := range results {
 		if results[i].acknowledged() {
 			w.metrics.lag.Record(ctx, (c.events[i].age + results[i].ended.Sub(c.at)).Seconds(), w.metrics.attributes)
 		}
 	}
 	w.metrics.sent.Add(ctx, int64(len(o.sent)), w.metrics.attributes)
-	if late := int64(len(o.sent)) - marked; late > 0 {
-		w.log(ctx, slog.LevelWarn, "events were acknowledged after their claim was over: they may be sent again", slog.Int64("events", late))
-	}
 	for _, f := range o.failed {
 		w.metrics.failure(ctx, f)
 		if f.parked {

@@ -237,6 +237,30 @@ func TestAFailedEventHoldsBackItsAggregateOnlyUntilItIsParked(t *testing.T) {
 	}
 }
 
+func TestABatchHoldsNoMoreThanSixteenMebibytesAndOneEvent(t *testing.T) {
+	bothOrders(t, func(h *house) {
+		h.exec(`INSERT INTO shop.outbox (id, aggregatetype, aggregateid, type, payload)
+			SELECT gen_random_uuid(), 'order', (n % 3)::text, 'Placed', convert_to(repeat('x', 1 << 20), 'UTF8') || convert_to(lpad(n::text, 3, '0'), 'UTF8')
+			FROM generate_series(1, 40) n`)
+		h.broker.refusing(func(string, *message.Message) error {
+			if n := h.claims(); n > 17 {
+				h.Errorf("%d claimed", n)
+			}
+			return nil
+		})
+		h.run(h.settings())
+		h.drained()
+		if n := len(h.broker.payloads("")); n != 40 {
+			h.Errorf("%d arrived", n)
+		}
+		for a := range 3 {
+			if got := h.broker.payloads(fmt.Sprint(a)); h.config.Order == outbox.PerAggregate && !slices.IsSorted(got) {
+				h.Errorf("aggregate %d is not in order", a)
+			}
+		}
+	})
+}
+
 func TestAggregatesWhoseNamesKeepGrowingDoNotStarveThoseBefore(t *testing.T) {
 	h := newHouse(t, outbox.PerAggregate)
 	const names = 30

@@ -107,8 +107,10 @@ func (s *store) takeAny(ctx context.Context, c *claimed, limit int, newest bool)
 	from := s.position
 	batch := &pgx.Batch{}
 	batch.Queue(steadyPlan)
-	batch.Queue(fmt.Sprintf(`WITH mine AS MATERIALIZED (
-			SELECT id FROM %[1]s WHERE state = %[2]d AND position > $4 AND %[3]s ORDER BY position %[4]s LIMIT $3 FOR UPDATE SKIP LOCKED)
+	batch.Queue(fmt.Sprintf(`WITH found AS MATERIALIZED (
+			SELECT id, position, octet_length(payload) AS size FROM %[1]s
+			WHERE state = %[2]d AND position > $4 AND %[3]s ORDER BY position %[4]s LIMIT $3 FOR UPDATE SKIP LOCKED),
+		mine AS MATERIALIZED (SELECT id FROM `+upToMostBytes("found", "position "+direction)+`)
 		UPDATE %[1]s AS t SET claimed_by = $1::uuid, claimed_until = clock_timestamp() + make_interval(secs => $2) FROM mine WHERE t.id = mine.id
 		RETURNING `+columns+`, t.position`, s.table, outboxtable.Pending, free, direction), c.token, s.claim.Seconds(), limit, from).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (placed, error) {
@@ -124,12 +126,28 @@ func (s *store) takeAny(ctx context.Context, c *claimed, limit int, newest bool)
 	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
-	full := len(c.events) == limit
+	full := len(c.events) == limit || c.bytes() >= mostBytes
 	if !full || newest {
 		s.position = 0
 	}
 	c.more = full || from > 0
 	return nil
+}
+
+// mostBytes bounds the payloads of a batch, all but the last one's: up to 1,000 events of
+// 1 MiB would else be in memory at once.
+const mostBytes = 16 << 20
+
+// upToMostBytes are the first of the found rows, in an order, that stay within it.
+func upToMostBytes(found, order string) string {
+	return fmt.Sprintf(`(SELECT *, sum(size) OVER (ORDER BY %s) - size AS before FROM %s) AS summed WHERE before < %d`, order, found, mostBytes)
+}
+
+func (c *claimed) bytes() (sum int) {
+	for _, e := range c.events {
+		sum += len(e.Payload)
+	}
+	return sum
 }
 
 type placed struct {

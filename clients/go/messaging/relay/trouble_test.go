@@ -432,3 +432,32 @@ func TestItWorksInEachOfTheDriversModes(t *testing.T) {
 		})
 	}
 }
+
+// breaker cuts the connection when a relay first wants to mark what it has sent.
+type breaker struct {
+	claimTimes
+	cut atomic.Bool
+}
+
+func (b *breaker) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		if strings.Contains(q.SQL, "sent_at = clock_timestamp()") && !b.cut.Swap(true) {
+			_ = conn.PgConn().Conn().Close()
+		}
+	}
+	return ctx
+}
+
+func TestWhatIsSentIsMarkedAtASecondTryWhereTheFirstOneFails(t *testing.T) {
+	bothOrders(t, func(h *house) {
+		h.add(many(20)...)
+		c := h.settings()
+		cut := &breaker{}
+		c.Postgres.ConnConfig.Tracer = cut
+		h.run(c)
+		h.drained()
+		if n := len(h.broker.payloads("")); n != 20 || !cut.cut.Load() {
+			h.Errorf("%d arrived, cut: %v", n, cut.cut.Load())
+		}
+	})
+}
