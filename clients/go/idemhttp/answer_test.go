@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -213,22 +212,48 @@ func TestAStatusThatNoStandardHasIsReplayedAsItWas(t *testing.T) {
 	}
 }
 
-// What a handler has set before it gave up is no part of the guard's answer.
+// What a handler has set before it gave up is no part of the guard's answer, also where
+// something of it has gone out in an informational one.
 func TestAGuardsOwnAnswerHasNoneOfTheHandlersHeaders(t *testing.T) {
-	s := newShop(t, idemhttp.Config{Mode: idem.Transactional}, idem.Options{})
-	s.handle = func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Set-Cookie", "half=1")
-		<-r.Context().Done()
+	for mode, want := range map[idem.Mode]int{idem.External: 409, idem.Transactional: 503} {
+		for name, inform := range map[string]bool{"held back": false, "hinted": true} {
+			s := newShop(t, idemhttp.Config{Mode: mode}, idem.Options{})
+			guarded := s.guard.Middleware(s)
+			s.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctx, cancel := context.WithCancel(r.Context())
+				w.Header().Set("X-Before", "1")
+				s.handle = func(w http.ResponseWriter, _ *http.Request) {
+					for _, of := range []string{"Set-Cookie", "Content-Encoding", "ETag", "Content-Length", "X-Before"} {
+						w.Header().Set(of, "2")
+					}
+					if inform {
+						w.WriteHeader(http.StatusEarlyHints)
+					}
+					cancel()
+				}
+				guarded.ServeHTTP(w, r.WithContext(ctx))
+			}))
+			a := s.post(t, "k")
+			wantRefusal(t, a, want, a.reason(), true)
+			for _, of := range []string{"Set-Cookie", "Content-Encoding", "ETag"} {
+				if a.header.Get(of) != "" {
+					t.Errorf("%s: %s is the handler's", name, of)
+				}
+			}
+			if a.header.Get("X-Before") != "1" {
+				t.Errorf("%s: headers %v", name, a.header)
+			}
+		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("1")).WithContext(ctx)
-	r.Header.Set(idemhttp.KeyHeader, "k")
-	w := httptest.NewRecorder()
-	s.guard.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		cancel()
-		s.ServeHTTP(w, r)
-	})).ServeHTTP(w, r)
-	if w.Code != 503 || w.Header().Get("Set-Cookie") != "" {
-		t.Errorf("answered %d %v", w.Code, w.Header())
-	}
+}
+
+// Whatever stands before the guard may have announced another length.
+func TestAGuardsOwnAnswerIsWholeWhateverLengthWasAnnouncedBeforeIt(t *testing.T) {
+	s := newShop(t, idemhttp.Config{}, idem.Options{})
+	guarded := s.guard.Middleware(s)
+	s.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "2")
+		guarded.ServeHTTP(w, r)
+	}))
+	wantRefusal(t, s.send(t, s.request(t, "POST", "/orders", "1")), 400, idemhttp.ReasonKeyRequired, false)
 }

@@ -69,11 +69,19 @@ func (rec *recorder) WriteHeader(status int) {
 	switch {
 	case rec.returned || rec.hijacked || rec.status != 0:
 	case status < 200 && status != http.StatusSwitchingProtocols:
-		rec.show(rec.given.Clone())
-		rec.under.WriteHeader(status)
+		rec.inform(status)
 	default:
 		rec.writeHeader(status)
 	}
+}
+
+// inform sends an informational answer. Its headers are not yet those of the answer, which
+// may become the guard's own.
+func (rec *recorder) inform(status int) {
+	before := rec.under.Header().Clone()
+	rec.show(rec.given.Clone())
+	rec.under.WriteHeader(status)
+	rec.show(before)
 }
 
 func (rec *recorder) writeHeader(status int) {
