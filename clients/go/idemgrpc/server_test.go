@@ -3,6 +3,7 @@ package idemgrpc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -61,6 +62,9 @@ func TestAnAnswerIsReplayedAsItWas(t *testing.T) {
 	if len(told) != 2 || told[0] != told[1] {
 		t.Errorf("the answers tell different times: %q", told)
 	}
+	if kept := s.Daemon.Record("acme", "", "k").GetResult().GetHeaders(); len(kept) != 3 || strings.Contains(fmt.Sprint(kept), "x-secret") {
+		t.Errorf("stored is %v", kept)
+	}
 	s.wantEndings(t, idemgrpc.Executed, idemgrpc.Replayed)
 }
 
@@ -97,14 +101,15 @@ func TestWhatAHandlerChangesInItsRequestIsNotWhatIsRecorded(t *testing.T) {
 	wantRefusal(t, s.call(t, "k", order(2)).err, codes.FailedPrecondition, idemgrpc.ReasonFingerprintMismatch, false)
 }
 
+// Both take and give the same messages: nothing but the method tells them apart.
 func TestOneKeyOnTwoMethodsIsRefused(t *testing.T) {
-	c := guarding(idemgrpc.Guard{})
-	c.Methods[empty] = idemgrpc.Guard{}
-	s := open(t, c, idem.Options{})
-	if a := s.call(t, "k", &testpb.SimpleRequest{}); a.err != nil {
-		t.Fatal(a.err)
+	const other = testpb.TestService_UnimplementedCall_FullMethodName
+	s := open(t, idemgrpc.Config{Methods: map[string]idemgrpc.Guard{empty: {}, other: {}}}, idem.Options{})
+	ctx := keyed(guardtest.Bounded(t), "k")
+	if _, err := s.api.EmptyCall(ctx, &testpb.Empty{}); err != nil {
+		t.Fatal(err)
 	}
-	_, err := s.api.EmptyCall(keyed(guardtest.Bounded(t), "k"), &testpb.Empty{})
+	_, err := s.api.UnimplementedCall(ctx, &testpb.Empty{})
 	wantRefusal(t, err, codes.FailedPrecondition, idemgrpc.ReasonFingerprintMismatch, false)
 	s.MustHaveRun(t, 1)
 }

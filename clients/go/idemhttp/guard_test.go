@@ -64,7 +64,7 @@ func TestASuspiciousKeyIsRefusedAndTakesNothing(t *testing.T) {
 	for _, need := range []idemhttp.Need{idemhttp.Required, idemhttp.Optional} {
 		s := open(t, idemhttp.Config{Need: need}, idem.Options{})
 		for _, keys := range [][]string{
-			{""}, {" "}, {"\t"}, {"k", "k"}, {"k", "other"}, {"k", ""}, {"k, k"}, {`"k", "k"`}, {`"k"`, "k"}, {"a b"}, {`"a b"`}, {`""`}, {`"`}, {`"k`}, {`k"`},
+			{""}, {" "}, {"\t"}, {"k", "k"}, {"k", "other"}, {"k", ""}, {"k, k"}, {"k,k"}, {`"k", "k"`}, {`"k","k"`}, {`"k,k"`}, {`"k"`, "k"}, {"a b"}, {`"a b"`}, {`""`}, {`"`}, {`"k`}, {`k"`},
 			{`"k";a=1`}, {`"a\b"`}, {`"a\"b"`}, {`"k\"`}, {"????-1"}, {"zahlung-\u00e4"}, {"\u043f\u043b"}, {strings.Repeat("k", 256)}, {"a\u007f"},
 		} {
 			r := s.request(t, http.MethodPost, "/orders", `{"n":1}`)
@@ -202,6 +202,23 @@ func TestTheRouteCountsBehindAMuxAndNamesOfWildcardsDoNot(t *testing.T) {
 	renamed.Handle("POST /v1/orders/{number}", s.guard.Middleware(s))
 	s.serve(t, renamed)
 	wantAnswer(t, s.send(t, s.request(t, "POST", "/v1/orders/1", `1`, "k")), 201, `{"order":1,"of":1}`, true)
+}
+
+// The path is the same, and so are its wildcards' values: nothing but the pattern tells the
+// two apart.
+func TestTheSamePathByAnotherRouteIsAnotherRequest(t *testing.T) {
+	s := newShop(t, idemhttp.Config{}, idem.Options{})
+	for i, pattern := range []string{"POST /orders/{id}", "POST /orders/{rest...}", "POST /orders/1", "/orders/{id}", "POST /orders/"} {
+		mux := http.NewServeMux()
+		mux.Handle(pattern, s.guard.Middleware(s))
+		s.serve(t, mux)
+		a := s.send(t, s.request(t, "POST", "/orders/1", `1`, "k"))
+		if i == 0 {
+			wantAnswer(t, a, 201, `{"order":1,"of":1}`, false)
+			continue
+		}
+		wantRefusal(t, a, 409, idemhttp.ReasonFingerprintMismatch, false)
+	}
 }
 
 func TestOnlyWhatCountsIsCompared(t *testing.T) {

@@ -30,6 +30,11 @@ func TestAKeyInQuotesIsTheBareOneAndAMalformedStringIsRefused(t *testing.T) {
 		`"a" `:             ``,
 		`"a";p=1`:          ``,
 		`"a", "b"`:         ``,
+		`"a","b"`:          ``,
+		`"a,b"`:            ``,
+		`a, b`:             ``, // what proxies make of two headers
+		`a,b`:              ``,
+		`a,a`:              ``,
 		`"a\"b"`:           ``, // a string, but of what is no key
 		`a"b`:              ``,
 		`'a'`:              `'a'`,
