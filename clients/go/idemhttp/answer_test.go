@@ -162,6 +162,33 @@ func TestOfHeadersThatAreTooManyThoseThatFitAreKeptTheFirstOnesFirst(t *testing.
 	}
 }
 
+// Neither the replay nor the store shall have somebody's session.
+func TestHeadersThatAreNotOnTheListReachNoStore(t *testing.T) {
+	for _, c := range []struct {
+		listed []string
+		code   int
+		want   string
+	}{{nil, 201, "[Location]"}, {nil, 404, "[Location]"}, {nil, 500, "[Location]"}, {[]string{}, 201, "[]"}, {[]string{"set-cookie"}, 201, "[Set-Cookie]"}} {
+		s := open(t, idemhttp.Config{Headers: c.listed}, idem.Options{})
+		s.handle = func(w http.ResponseWriter, _ *http.Request) {
+			for name, value := range map[string]string{"Set-Cookie": "session=1", "X-Trace": "7", "Authorization": "secret", "Location": "/orders/1"} {
+				w.Header().Set(name, value)
+			}
+			w.WriteHeader(c.code)
+		}
+		if a := s.post(t, "k"); a.header.Get("Set-Cookie") != "session=1" {
+			t.Errorf("%d: the first caller gets %v", c.code, a.header)
+		}
+		names := []string{}
+		for _, h := range s.Daemon.Record("acme", "", "k").GetResult().GetHeaders() {
+			names = append(names, h.GetName())
+		}
+		if fmt.Sprint(names) != c.want {
+			t.Errorf("%d: stored are %v, want %s", c.code, names, c.want)
+		}
+	}
+}
+
 // A body that would come back as another type, or not be readable, is not given again.
 func TestABodyWhoseTypeOrEncodingCannotBeKeptIsNotReplayed(t *testing.T) {
 	s := open(t, idemhttp.Config{}, idem.Options{})
