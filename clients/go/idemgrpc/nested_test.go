@@ -184,3 +184,67 @@ func TestAKeyInAFieldNeverLeaksIntoANestedCall(t *testing.T) {
 		t.Errorf("arrived %q", got)
 	}
 }
+
+// It has named the call around, which was made in the same process, and would name two
+// others in it alike.
+func TestAKeyOfTheContextAroundAHandlerReachesNoCallOfTheHandlers(t *testing.T) {
+	w := &wire{}
+	bank := caller(t, w)
+	nobody := fakedaemon.New()
+	nobody.Fault(fakedaemon.Away)
+	away := guardtest.Client(t, nobody, idem.Options{Patience: time.Nanosecond})
+	derived := idem.DeriveKey("acme", "default", "k", "inner")
+	for name, c := range map[string]struct {
+		guard  idemgrpc.Guard
+		client *idem.Client // nil = that of the call around
+		with   func(context.Context) context.Context
+		key    string // of the call, in its metadata
+	}{
+		"guarded":  {with: func(ctx context.Context) context.Context { return idemgrpc.WithKey(ctx, "the-call's") }, key: "the-call's"},
+		"derived":  {with: func(ctx context.Context) context.Context { return idemgrpc.WithDerivedKey(ctx, "inner") }, key: derived},
+		"optional": {guard: idemgrpc.Guard{Need: idemgrpc.Optional}, with: func(ctx context.Context) context.Context { return idemgrpc.WithKey(ctx, "the-call's") }},
+		"open": {
+			guard: idemgrpc.Guard{Open: true}, client: away, key: "the-call's",
+			with: func(ctx context.Context) context.Context { return idemgrpc.WithKey(ctx, "the-call's") },
+		},
+	} {
+		s := open(t, guarding(idemgrpc.Guard{}), idem.Options{})
+		if c.client == nil {
+			c.client = s.Client
+		}
+		inner, err := idemgrpc.UnaryServerInterceptor(c.client, guarding(c.guard))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.handle = func(ctx context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+			ctx = c.with(metadata.NewIncomingContext(ctx, metadata.MD{}))
+			if c.key != "" {
+				ctx = metadata.NewIncomingContext(ctx, metadata.Pairs(idemgrpc.KeyHeader, c.key))
+			}
+			_, err := inner(ctx, r, &grpc.UnaryServerInfo{FullMethod: unary}, func(ctx context.Context, _ any) (any, error) {
+				_, one := bank.UnaryCall(ctx, order(1))
+				_, other := bank.UnaryCall(ctx, order(1))
+				_, unchosen := bank.EmptyCall(ctx, &testpb.Empty{})
+				_, own := bank.UnaryCall(idemgrpc.WithKey(ctx, "own"), order(1))
+				if md, _ := metadata.FromOutgoingContext(ctx); md.Get(idemgrpc.KeyHeader) != nil { // a client without an interceptor
+					t.Errorf("%s: on the way out is %v", name, md)
+				}
+				return receipt(), errors.Join(one, other, unchosen, own)
+			})
+			return receipt(), err
+		}
+		if a := s.call(t, "k", order(1)); a.err != nil {
+			t.Errorf("%s: answered %v", name, a.err)
+		}
+		got := w.arrived(t)
+		if len(got) != 4 || got[0] == got[1] || got[0] == "" || got[1] == "" || got[2] != "" || got[3] != "own" {
+			t.Errorf("%s: the handler's calls have the keys %q", name, got)
+			continue
+		}
+		for _, key := range got[:2] {
+			if key == "the-call's" || key == derived {
+				t.Errorf("%s: the handler's calls have the keys %q", name, got)
+			}
+		}
+	}
+}

@@ -67,6 +67,7 @@ func (s *server) guarded(ctx context.Context, m *method, request any, handler gr
 	case key == "" && m.Need == Required:
 		return nil, s.refuse(ctx, m, refusal(ReasonKeyRequired, 0, m.keyPlaces()), nil)
 	}
+	ctx = received(ctx)
 	if m.KeyField != "" && key != "" { // metadata is in the context anyway
 		ctx = guard.WithIncoming(ctx, key)
 	}
