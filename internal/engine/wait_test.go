@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/idemd/idemd/internal/reservation"
@@ -249,29 +250,31 @@ func TestALapseEndsTheWaiting(t *testing.T) {
 }
 
 func TestWaitingEndsWithItsTimeOrBeforeItsCallersDeadline(t *testing.T) {
-	h := storetest.OpenMem(t)
-	e := start(t, Options{Store: h.Store})
-	defer e.Close()
-	a := storetest.At("k")
-	do(t, e, storetest.Reserve(a, 1))
-	outcome, err := e.Await(t.Context(), storetest.Reserve(a, 2), 60*time.Millisecond)
-	if held, is := outcome.(*reservation.InProgress); !is || held.Owner != "caller-1" || held.RetryAfter <= 0 {
-		t.Errorf("after its wait a caller hears %T %v", outcome, err)
-	}
-	outcome, err = e.Await(t.Context(), &reservation.Lookup{Address: a}, 60*time.Millisecond)
-	if found, is := outcome.(*reservation.Found); !is || found.Shown != reservation.Processing {
-		t.Errorf("after its wait a look-up hears %T %v", outcome, err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	outcome, err = e.Await(ctx, storetest.Reserve(a, 3), reservation.MaxWait)
-	if _, is := outcome.(*reservation.InProgress); !is || ctx.Err() != nil {
-		t.Errorf("a caller with a deadline hears %T %v, deadline passed: %v", outcome, err, ctx.Err())
-	}
-	_, err = e.Await(t.Context(), storetest.Reserve(a, 2), reservation.MaxWait+1)
-	if !refusedWith(err, reservation.DurationOutOfRange) {
-		t.Errorf("a wait beyond the limit: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		h := storetest.OpenMem(t)
+		e := start(t, Options{Store: h.Store})
+		defer e.Close()
+		a := storetest.At("k")
+		do(t, e, storetest.Reserve(a, 1))
+		outcome, err := e.Await(t.Context(), storetest.Reserve(a, 2), time.Minute/2)
+		if held, is := outcome.(*reservation.InProgress); !is || held.Owner != "caller-1" || held.RetryAfter <= 0 {
+			t.Errorf("after its wait a caller hears %T %v", outcome, err)
+		}
+		outcome, err = e.Await(t.Context(), &reservation.Lookup{Address: a}, time.Minute/2)
+		if found, is := outcome.(*reservation.Found); !is || found.Shown != reservation.Processing {
+			t.Errorf("after its wait a look-up hears %T %v", outcome, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		outcome, err = e.Await(ctx, storetest.Reserve(a, 3), reservation.MaxWait)
+		if _, is := outcome.(*reservation.InProgress); !is || ctx.Err() != nil {
+			t.Errorf("a caller with a deadline hears %T %v, deadline passed: %v", outcome, err, ctx.Err())
+		}
+		_, err = e.Await(t.Context(), storetest.Reserve(a, 2), reservation.MaxWait+1)
+		if !refusedWith(err, reservation.DurationOutOfRange) {
+			t.Errorf("a wait beyond the limit: %v", err)
+		}
+	})
 }
 
 func TestWhatIsDecidedIsAnsweredAtOnceWhateverTheWait(t *testing.T) {
