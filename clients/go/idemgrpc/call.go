@@ -17,13 +17,23 @@ import (
 type call struct {
 	*server
 	method  *method
-	request any
+	request proto.Message
 	handler grpc.UnaryHandler
 
 	// What the handler has returned, if it ran.
 	ran      bool
 	response any
 	err      error
+
+	// reconciled: Guard.Reconcile has found out how an earlier attempt had ended.
+	reconciled bool
+}
+
+// reconcile finds that out.
+func (c *call) reconcile(ctx context.Context, u *idem.Unresolved) (idem.Verdict, error) {
+	verdict, err := c.method.Reconcile(ctx, c.request, u)
+	c.reconciled = err == nil && verdict != idem.Verdict{}
+	return verdict, err
 }
 
 // run runs the handler as an attempt that was granted, and tells what its ending means.
@@ -80,7 +90,7 @@ func (c *call) own(ctx context.Context, answer *idem.Answer, err error) (any, er
 	if unrecorded != nil {
 		ending = Unrecorded
 	}
-	c.observe(ctx, Event{Method: c.method.name, Ending: ending, Reason: reason, Err: unrecorded})
+	c.observe(ctx, Event{Method: c.method.name, Ending: ending, Reason: reason, Err: unrecorded, Reconciled: c.reconciled})
 	announce(ctx, expiry(expires))
 	if c.err == nil {
 		return c.response, nil
@@ -117,7 +127,7 @@ func (c *call) replay(ctx context.Context, answer *idem.Answer, refused bool) (a
 	if len(trailer) > 0 {
 		_ = grpc.SetTrailer(ctx, trailer)
 	}
-	event := Event{Method: c.method.name, Ending: Replayed}
+	event := Event{Method: c.method.name, Ending: Replayed, Reconciled: c.reconciled}
 	if refused {
 		c.observe(ctx, event)
 		return nil, statusIn(answer.Result).Err()

@@ -125,5 +125,9 @@ type Event struct {
 	Ending Ending
 	// Reason is that of the answer's ErrorInfo.
 	Reason Reason
-	Err    error
+	// Err is why the handler did not run, ran unguarded, or was not recorded.
+	Err error
+	// Reconciled: in this call Reconcile found out how an earlier attempt had ended, and so
+	// it was replayed, or executed again. Not said of what is refused all the same.
+	Reconciled bool
 }

@@ -20,11 +20,6 @@ func (s *server) operation(ctx context.Context, m *method, key string, request p
 	if m.KeyHasTime {
 		op.FirstAttemptAt, _ = idem.KeyTime(key)
 	}
-	if m.Reconcile != nil {
-		op.Reconcile = func(ctx context.Context, u *idem.Unresolved) (idem.Verdict, error) {
-			return m.Reconcile(ctx, request, u)
-		}
-	}
 	op.Tenant, err = asked(ctx, s.config.Tenant, request)
 	if err == nil && op.Tenant == "" && s.config.Tenant != nil { // not the client's instead
 		err = status.Error(codes.PermissionDenied, "the caller has no tenant")

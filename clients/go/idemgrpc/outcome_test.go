@@ -274,8 +274,14 @@ func TestAReconcilerSettlesWhatNobodyKnows(t *testing.T) {
 	}}), idem.Options{})
 	s.handle = failing(status.Error(codes.Unavailable, "bank away"))
 	_ = s.call(t, "k", order(1))
-	if a := s.call(t, "k", order(1)); a.err != nil || !proto.Equal(a.response, receipt()) || !a.replayed() {
-		t.Errorf("answered %v, %v", a.response, a.err)
+	for _, found := range []bool{true, false} { // then it is known
+		_ = s.Events.Take()
+		if a := s.call(t, "k", order(1)); a.err != nil || !proto.Equal(a.response, receipt()) || !a.replayed() {
+			t.Errorf("answered %v, %v", a.response, a.err)
+		}
+		if got := s.Events.Take(); len(got) != 1 || got[0].Ending != idemgrpc.Replayed || got[0].Reconciled != found {
+			t.Errorf("observed %+v", got)
+		}
 	}
 	s.MustHaveRun(t, 1)
 }
@@ -346,8 +352,12 @@ func TestNotExecutedIsBelievedAfterTheSettleTimeOnly(t *testing.T) {
 		s.handle = failing(status.Error(codes.Unavailable, "bank away"))
 		_ = s.call(t, "k", order(1))
 		s.handle = nil
+		_ = s.Events.Take()
 		if a := s.call(t, "k", order(1)); status.Code(a.err) != want {
 			t.Errorf("settle time %v: answered %v", settle, a.err)
+		}
+		if got := s.Events.Take(); len(got) != 1 || got[0].Reconciled != (want == codes.OK) {
+			t.Errorf("settle time %v: observed %+v", settle, got)
 		}
 	}
 }

@@ -85,7 +85,10 @@ func (s *server) guarded(ctx context.Context, m *method, request any, handler gr
 	if err != nil {
 		return nil, err
 	}
-	c := &call{server: s, method: m, request: request, handler: handler}
+	c := &call{server: s, method: m, request: message, handler: handler}
+	if m.Reconcile != nil {
+		op.Reconcile = c.reconcile
+	}
 	answer, err := s.client.Do(ctx, op, c.run)
 	return c.answer(ctx, answer, err)
 }

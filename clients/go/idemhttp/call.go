@@ -26,6 +26,8 @@ type call struct {
 	reduced error     // what of its answer is not kept
 	// gaveUp: it has written nothing, after its context had ended.
 	gaveUp bool
+	// reconciled: Config.Reconcile has found out how an earlier attempt had ended.
+	reconciled bool
 }
 
 func (c *call) serve() {
@@ -144,6 +146,7 @@ func (c *call) meaning(key string, read fingerprint.Request) (*problem, error) {
 				verdict, err = c.config.Reconcile(ctx, r, u)
 				return err
 			})
+			c.reconciled = err == nil && verdict != idem.Verdict{}
 			return verdict, err
 		}
 	}
@@ -205,9 +208,9 @@ func (c *call) answer(answer *idem.Answer, err error) {
 	final, refused := err.(*idem.FinalError) //nolint:errorlint // Do's own error: what it wraps may be another Do's
 	switch {
 	case err == nil:
-		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, answer, false)})
+		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, answer, false), Reconciled: c.reconciled})
 	case refused:
-		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, &final.Answer, true)})
+		c.observe(c.r, Event{Ending: Replayed, Reason: c.replay(c.w, &final.Answer, true), Reconciled: c.reconciled})
 	case c.config.Open && guard.Unreachable(c.r.Context(), err):
 		c.unguarded(c.request(c.r.Context()), err)
 	default:
@@ -222,7 +225,7 @@ func (c *call) own(answer *idem.Answer, err error) {
 	if unrecorded != nil {
 		ending = Unrecorded
 	}
-	c.observe(c.r, Event{Ending: ending, Reason: reason, Err: unrecorded, Reduced: c.reduced})
+	c.observe(c.r, Event{Ending: ending, Reason: reason, Err: unrecorded, Reduced: c.reduced, Reconciled: c.reconciled})
 	switch {
 	case c.gaveUp && reason == ReasonNotExecuted:
 		write(c.w, problem{status: http.StatusServiceUnavailable, reason: reason, retry: guard.RetryPause})

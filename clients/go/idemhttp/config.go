@@ -157,4 +157,7 @@ type Event struct {
 	// Reduced is what of the handler's answer is not kept, and so will not be replayed: its
 	// body, a header. Nil = all of it is.
 	Reduced error
+	// Reconciled: in this request Reconcile found out how an earlier attempt had ended, and so
+	// it was replayed, or executed again. Not said of what is refused all the same.
+	Reconciled bool
 }

@@ -183,10 +183,16 @@ func TestAReconcilerSettlesWhatNobodyKnows(t *testing.T) {
 	}}, idem.Options{})
 	s.handle = answering(502, "bank away")
 	_ = s.post(t, "k")
-	a := s.post(t, "k")
-	wantAnswer(t, a, 201, "reconciled", true)
-	if a.header.Get("Location") != "/orders/1" {
-		t.Errorf("headers %v", a.header)
+	for _, found := range []bool{true, false} { // then it is known
+		_ = s.Events.Take()
+		a := s.post(t, "k")
+		wantAnswer(t, a, 201, "reconciled", true)
+		if a.header.Get("Location") != "/orders/1" {
+			t.Errorf("headers %v", a.header)
+		}
+		if got := s.Events.Take(); len(got) != 1 || got[0].Ending != idemhttp.Replayed || got[0].Reconciled != found {
+			t.Errorf("observed %+v", got)
+		}
 	}
 	s.MustHaveRun(t, 1)
 }
@@ -203,8 +209,12 @@ func TestNotExecutedIsBelievedAfterTheSettleTimeOnly(t *testing.T) {
 		s.handle = answering(http.StatusInternalServerError, "")
 		_ = s.post(t, "k")
 		s.handle = nil
+		_ = s.Events.Take()
 		if a := s.post(t, "k"); a.status != want {
 			t.Errorf("settle time %v: answered %d %s", settle, a.status, a.body)
+		}
+		if got := s.Events.Take(); len(got) != 1 || got[0].Reconciled != (want == 201) {
+			t.Errorf("settle time %v: observed %+v", settle, got)
 		}
 	}
 }
