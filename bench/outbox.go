@@ -83,10 +83,10 @@ func measureOutbox(ctx context.Context, all []drain, rounds int) (string, error)
 	if err := b.start(ctx); err != nil {
 		return "", err
 	}
-	rates := make(map[string][]float64)
+	found := make(map[string][]outboxSample)
 	for round := range rounds {
 		for i := range all { // each round starts with another one
-			if err := b.measure(ctx, all[(round+i)%len(all)], round, rates); err != nil {
+			if err := b.measure(ctx, all[(round+i)%len(all)], round, found); err != nil {
 				return "", err
 			}
 		}
@@ -95,11 +95,11 @@ func measureOutbox(ctx context.Context, all []drain, rounds int) (string, error)
 	if err := b.pool.QueryRow(ctx, "SHOW server_version").Scan(&m.Postgres); err != nil {
 		return "", err
 	}
-	return outboxTable(all, rates) + fmt.Sprintf("%d rounds; %d cores (%s), %s, %s on which fsync takes %s (median), %s, PostgreSQL %s, NATS %s.\n",
+	return outboxTable(all, found) + fmt.Sprintf("%d rounds; %d cores (%s), %s, %s on which fsync takes %s (median), %s, PostgreSQL %s, NATS %s.\n",
 		rounds, m.Cores, m.CPU, m.Kernel, m.Filesystem, millis(m.Fsync), m.Go, m.Postgres, server.VERSION), nil
 }
 
-func (b *outboxBench) measure(ctx context.Context, d drain, round int, rates map[string][]float64) error {
+func (b *outboxBench) measure(ctx context.Context, d drain, round int, found map[string][]outboxSample) error {
 	table := fmt.Sprintf("drain_%d", time.Now().UnixNano())
 	if err := d.make(ctx, b, table, d); err != nil {
 		return fmt.Errorf("%s: %w", d.name, err)
@@ -107,15 +107,27 @@ func (b *outboxBench) measure(ctx context.Context, d drain, round int, rates map
 	if _, err := b.pool.Exec(ctx, "CHECKPOINT"); err != nil {
 		return err
 	}
-	began := time.Now()
+	before, began := b.usage(), time.Now()
 	if err := d.run(ctx, b, table, d.events); err != nil {
 		return fmt.Errorf("%s: %w", d.name, err)
 	}
-	rate := float64(d.events) / time.Since(began).Seconds()
-	rates[d.name] = append(rates[d.name], rate)
-	_, _ = fmt.Fprintf(os.Stderr, "round %d: %s: %.0f events/s\n", round+1, d.name, rate)
+	s := outboxSample{rate: float64(d.events) / time.Since(began).Seconds(), used: b.usage().minus(before), events: d.events}
+	found[d.name] = append(found[d.name], s)
+	_, _ = fmt.Fprintf(os.Stderr, "round %d: %s: %.0f events/s\n", round+1, d.name, s.rate)
 	_, err := b.pool.Exec(ctx, "DROP TABLE "+table)
 	return err
+}
+
+// outboxSample is one drain of one table.
+type outboxSample struct {
+	rate   float64 // events a second
+	used   usage
+	events int
+}
+
+// usage: the broker is the server.
+func (b *outboxBench) usage() usage {
+	return usage{client: cpuOf(os.Getpid()), server: cpuOf(b.broker.cmd.Process.Pid), database: cpuOfAll(b.database.Processes())}
 }
 
 func (b *outboxBench) start(ctx context.Context) (err error) {
@@ -233,19 +245,31 @@ func drainRelay(ctx context.Context, b *outboxBench, config outbox.Config, event
 	return err
 }
 
-func outboxTable(all []drain, rates map[string][]float64) string {
+func outboxTable(all []drain, found map[string][]outboxSample) string {
 	var out strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&out, format+"\n", args...) }
-	line("| | events/s: median (min–max) | × plain, 1 at once |")
-	line("|---|--:|--:|")
-	yardstick := median(rates[all[0].name])
+	values := func(d drain, value func(outboxSample) float64) (all []float64) {
+		for _, s := range found[d.name] {
+			all = append(all, value(s))
+		}
+		return all
+	}
+	rates := func(d drain) []float64 { return values(d, func(s outboxSample) float64 { return s.rate }) }
+	cpu := func(d drain, of func(usage) time.Duration) float64 {
+		return median(values(d, func(s outboxSample) float64 { return of(s.used).Seconds() * 1000 / float64(s.events) }))
+	}
+	line("| | events/s: median (min–max) | CPU s per 1,000 events: sender + broker + database | × plain, 1 at once |")
+	line("|---|--:|--:|--:|")
+	yardstick := median(rates(all[0]))
 	for _, d := range all {
-		r := rates[d.name]
-		line("| %s | %.0f (%.0f–%.0f) | %.1f |", d.name, median(r), slices.Min(r), slices.Max(r), ratio(median(r), yardstick))
+		r := rates(d)
+		line("| %s | %.0f (%.0f–%.0f) | %.3f + %.3f + %.3f | %.1f |", d.name, median(r), slices.Min(r), slices.Max(r),
+			cpu(d, func(u usage) time.Duration { return u.client }), cpu(d, func(u usage) time.Duration { return u.server }),
+			cpu(d, func(u usage) time.Duration { return u.database }), ratio(median(r), yardstick))
 	}
 	line("")
 	for _, d := range all[2:] {
-		got := ratio(median(rates[d.name]), yardstick)
+		got := ratio(median(rates(d)), yardstick)
 		line("- %s: %.1f × a plain loop; the bar is 5: %s", d.name, got, verdict(got >= 5))
 	}
 	line("")

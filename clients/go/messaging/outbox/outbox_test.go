@@ -308,6 +308,20 @@ func TestTheTraceOfTheRequestGoesIntoTheHeaders(t *testing.T) {
 	}
 }
 
+// Scenarios 87 and 91, for the outbox.
+func TestAnIdThatIsKnownIsRefused(t *testing.T) {
+	h := newHouse(t, outbox.PerAggregate)
+	e := about("a", "Placed")
+	e.ID = "0190a2c4-7b1e-7c3d-8a4f-0123456789ab"
+	if err := h.outbox.Add(h.ctx, h.begin(), e, e); err == nil {
+		t.Error("it is added twice in one call")
+	}
+	h.add(e)
+	if err := h.outbox.Add(h.ctx, h.begin(), e); err == nil {
+		t.Error("it is added twice")
+	}
+}
+
 func TestWhatIsAddedIsOnDiskWhenItIsCommitted(t *testing.T) {
 	h := newHouse(t, outbox.PerAggregate)
 	for session, want := range map[string]string{"off": "on", "local": "local", "remote_apply": "remote_apply"} {
