@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/clients/go/idem"
 	"github.com/idemd/idemd/clients/go/internal/fakedaemon"
@@ -44,6 +45,31 @@ func Client(t testing.TB, conn grpc.ClientConnInterface, o idem.Options) *idem.C
 		_ = c.Close(over)
 	})
 	return c
+}
+
+// CountOutcomes counts the Completes and Fails that reach the daemon from now on.
+func (r *Room[E]) CountOutcomes() *atomic.Int32 {
+	told := &atomic.Int32{}
+	r.Daemon.Fault(func(m proto.Message) error {
+		switch m.(type) {
+		case *idemdv1.CompleteRequest, *idemdv1.FailRequest:
+			told.Add(1)
+		}
+		return nil
+	})
+	return told
+}
+
+// MustHaveTold checks how many outcomes have reached the daemon once the client has nothing
+// more to tell. The client is closed then.
+func (r *Room[E]) MustHaveTold(t testing.TB, told *atomic.Int32, want int32) {
+	t.Helper()
+	if err := r.Client.Close(Bounded(t)); err != nil {
+		t.Error(err)
+	}
+	if n := told.Load(); n != want {
+		t.Errorf("%d outcomes were told, want %d", n, want)
+	}
 }
 
 // Bounded is a context that ends before a test that hangs does.
