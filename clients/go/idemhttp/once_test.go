@@ -55,8 +55,11 @@ func ways(t *testing.T) map[string]func(w http.ResponseWriter, r *http.Request, 
 			flush(w)
 		},
 		"an informational one": func(w http.ResponseWriter, _ *http.Request, _ func()) { w.WriteHeader(http.StatusEarlyHints) },
-		"WriteHeader twice":    func(w http.ResponseWriter, _ *http.Request, _ func()) { w.WriteHeader(http.StatusCreated); w.WriteHeader(http.StatusOK) },
-		"declared twice":       func(_ http.ResponseWriter, r *http.Request, _ func()) { idemhttp.NotExecuted(r); idemhttp.Final(r) },
+		"WriteHeader twice": func(w http.ResponseWriter, _ *http.Request, _ func()) {
+			w.WriteHeader(http.StatusCreated)
+			w.WriteHeader(http.StatusOK)
+		},
+		"declared twice": func(_ http.ResponseWriter, r *http.Request, _ func()) { idemhttp.NotExecuted(r); idemhttp.Final(r) },
 		"client gone, an answer": func(w http.ResponseWriter, r *http.Request, hangUp func()) {
 			hangUp()
 			<-r.Context().Done()
