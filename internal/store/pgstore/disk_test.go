@@ -31,8 +31,12 @@ func TestTheDiskLevelsOffOverCycles(t *testing.T) {
 		return n
 	}
 	var sizes []int
+	full := 0 // with the rows of one cycle
 	for range 5 {
 		must(t, server, database, fillExpired)
+		if full == 0 {
+			full = number("SELECT pg_total_relation_size('idemd.reservations')")
+		}
 		for more := true; more; {
 			swept, err := s.Sweep(ctx, 500)
 			if err != nil {
@@ -53,8 +57,10 @@ func TestTheDiskLevelsOffOverCycles(t *testing.T) {
 		}
 		sizes = append(sizes, number("SELECT pg_total_relation_size('idemd.reservations')"))
 	}
-	t.Logf("bytes after each cycle: %v", sizes)
-	if float64(max(sizes[3], sizes[4])) > 1.25*float64(max(sizes[0], sizes[1], sizes[2])) {
-		t.Errorf("the disk grows: bytes after each cycle are %v", sizes)
+	t.Logf("bytes with the rows of one cycle: %d; after each cycle: %v", full, sizes)
+	// Statistics come late, so that a cycle may begin before the rows of the last one are
+	// cleaned up; those of three are never there together.
+	if float64(max(sizes[3], sizes[4])) > 2.5*float64(full) {
+		t.Errorf("the disk grows: bytes with the rows of one cycle are %d, after each cycle %v", full, sizes)
 	}
 }
