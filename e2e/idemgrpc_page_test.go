@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +27,7 @@ import (
 // in each of its modes, on each store.
 func TestEveryEndingOfAGuardedHandlerIsAsThePageSays(t *testing.T) {
 	page[*grpcWalk]{
-		rows:  endingRows(t, "guards.md", "### How a handler can end", "the handler", 25),
-		begin: newGRPCWalk, named: namedGRPCEndings(), ways: grpcEndings,
+		rows: endingRows(t, "guards.md", "### How a handler can end", "the handler"), begin: newGRPCWalk, ways: grpcEndings(),
 	}.walk(t)
 }
 
@@ -111,17 +111,20 @@ func (w *grpcWalk) said(got ordered) (text, full string) {
 	return text, fmt.Sprintf("%v, %v", got.response.GetUsername(), got.err)
 }
 
-// grpcEndings are the ways in which a row can come about, by its name on the page.
-func grpcEndings(name string) []func(*grpcWalk) {
-	if end, named := namedGRPCEndings()[name]; named {
-		return []func(*grpcWalk){end}
-	}
+// grpcEndings are the ways in which the rows can come about, by their names on the page.
+func grpcEndings() map[string][]func(*grpcWalk) {
+	const others = "another status"
 	refusals := "InvalidArgument, NotFound, AlreadyExists, FailedPrecondition, OutOfRange, Unauthenticated, PermissionDenied, Unimplemented"
-	var all []func(*grpcWalk)
+	all := map[string][]func(*grpcWalk){}
+	for name, way := range namedGRPCEndings() {
+		all[name] = []func(*grpcWalk){way}
+	}
 	for c := codes.Canceled; c <= codes.Unauthenticated; c++ {
-		if refused := strings.Contains(refusals, c.String()); refused && name == refusals || !refused && name == "another status" {
-			all = append(all, ending(status.Error(c, "so it ended")))
+		name := others
+		if slices.Contains(strings.Split(refusals, ", "), c.String()) {
+			name = refusals
 		}
+		all[name] = append(all[name], ending(status.Error(c, "so it ended")))
 	}
 	return all
 }

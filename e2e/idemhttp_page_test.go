@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -21,8 +22,7 @@ import (
 // walked in each of its modes, on each store.
 func TestEveryEndingOfAGuardedHTTPHandlerIsAsThePageSays(t *testing.T) {
 	page[*httpWalk]{
-		rows:  endingRows(t, "guards.md", "### How an HTTP handler can end", "the handler", 25),
-		begin: newHTTPWalk, named: namedHTTPEndings(), ways: httpEndings,
+		rows: endingRows(t, "guards.md", "### How an HTTP handler can end", "the handler"), begin: newHTTPWalk, ways: httpEndings(),
 	}.walk(t)
 }
 
@@ -43,7 +43,6 @@ type httpWalk struct {
 }
 
 func newHTTPWalk(t *testing.T, d *child.Daemon, key string, mode idem.Mode) *httpWalk {
-	same := func(h http.Handler) http.Handler { return h }
 	w := &httpWalk{
 		guardWalk: newGuardWalk(t, d, key), before: same, behind: same, sent: "order",
 		config: idemhttp.Config{Mode: mode, Lease: time.Minute}, ctx: harness.Bounded(t),
@@ -51,6 +50,8 @@ func newHTTPWalk(t *testing.T, d *child.Daemon, key string, mode idem.Mode) *htt
 	w.answers(http.StatusCreated)
 	return w
 }
+
+func same(h http.Handler) http.Handler { return h }
 
 // answers lets the handler answer so, after it has done something else.
 func (w *httpWalk) answers(code int, before ...func(http.ResponseWriter, *http.Request)) {
@@ -119,23 +120,25 @@ func (w *httpWalk) said(got heard) (text, full string) {
 	return text, full
 }
 
-// httpEndings are the ways in which a row can come about, by its name on the page.
-func httpEndings(name string) (all []func(*httpWalk)) {
-	if end, named := namedHTTPEndings()[name]; named {
-		return []func(*httpWalk){end}
+// httpEndings are the ways in which the rows can come about, by their names on the page.
+func httpEndings() map[string][]func(*httpWalk) {
+	all := map[string][]func(*httpWalk){}
+	for name, way := range namedHTTPEndings() {
+		all[name] = []func(*httpWalk){way}
 	}
-	for _, code := range map[string][]int{
+	for name, codes := range map[string][]int{
 		"2xx, 3xx":                     {200, 201, 202, 204, 299, 301, 303, 304},
 		"401, 412, 421, 425, 428, 429": {401, 412, 421, 425, 428, 429},
 		"another 4xx":                  {400, 402, 403, 404, 409, 410, 422, 451},
 		"408, 499, 5xx":                {408, 499, 500, 501, 502, 503, 504, 599},
-	}[name] {
-		all = append(all, func(w *httpWalk) { w.answers(code) })
-	}
-	if name == "a panic, http.ErrAbortHandler" {
-		for _, value := range []any{"in the middle", http.ErrAbortHandler} {
-			all = append(all, func(w *httpWalk) { w.end = func(http.ResponseWriter, *http.Request) { panic(value) } })
+	} {
+		for _, code := range codes {
+			all[name] = append(all[name], func(w *httpWalk) { w.answers(code) })
 		}
+	}
+	for _, value := range []any{"in the middle", http.ErrAbortHandler} {
+		const name = "a panic, http.ErrAbortHandler"
+		all[name] = append(all[name], func(w *httpWalk) { w.end = func(http.ResponseWriter, *http.Request) { panic(value) } })
 	}
 	return all
 }
@@ -176,6 +179,7 @@ func namedHTTPEndings() map[string]func(*httpWalk) {
 		"an answer, its lease lost":                                httpLeaseLost,
 		"an answer, the daemon away for longer than FinishTimeout": func(w *httpWalk) { w.loseComplete(); w.heal = func() { w.proxy.Break(nil) } },
 		"an answer, the daemon away for too long":                  func(w *httpWalk) { w.loseComplete(); w.config.Lease = shortLease },
+		"the end of its process":                                   httpProcessEnds,
 
 		"not started: Validate refuses": func(w *httpWalk) {
 			w.config.Validate = func(*http.Request) error { return errors.New("malformed") }
@@ -251,6 +255,26 @@ func httpLeaseLost(w *httpWalk) {
 			w.Errorf("the context ended with %v", cause)
 		}
 	})
+}
+
+// httpProcessEnds: what the daemon and the caller see of a process that ends.
+func httpProcessEnds(w *httpWalk) {
+	w.config.Lease = shortLease
+	ended, over := make(chan struct{}), make(chan struct{})
+	w.Cleanup(func() { close(over) })
+	w.end = func(http.ResponseWriter, *http.Request) {
+		w.proxy.Break(fault.LoseRequest)
+		close(ended)
+		<-over
+	}
+	w.before = func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			go h.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
+			<-ended
+			panic(http.ErrAbortHandler)
+		})
+	}
+	w.heal = func() { w.before = same } // the retry reaches another process
 }
 
 func httpWithoutTime(w *httpWalk) {

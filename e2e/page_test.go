@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -40,8 +42,8 @@ func (r endingRow) modes(t *testing.T) []namedMode {
 }
 
 // endingRows are the rows of the table under a heading of a page of docs/, whose first
-// cell says who ends: at least so many.
-func endingRows(t *testing.T, page, heading, who string, least int) (rows []endingRow) {
+// cell says who ends.
+func endingRows(t *testing.T, page, heading, who string) (rows []endingRow) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/" + page)
 	if err != nil {
@@ -59,10 +61,42 @@ func endingRows(t *testing.T, page, heading, who string, least int) (rows []endi
 		}
 		rows = append(rows, endingRow{cells[0], cells[1], cells[2], cells[3], cells[4]})
 	}
-	if len(rows) < least {
-		t.Fatalf("only %d rows were found", len(rows))
-	}
 	return rows
+}
+
+// mustBeWhole checks that a table tells of each ending in each mode once, and of nothing
+// else. only are the endings that there are in one mode.
+func mustBeWhole(t *testing.T, rows []endingRow, endings iter.Seq[string], only map[string]string) {
+	t.Helper()
+	type place struct{ ending, mode string }
+	told, known := map[place]endingRow{}, map[string]bool{}
+	for _, row := range rows {
+		for _, mode := range row.modes(t) {
+			at := place{row.ending, mode.name}
+			if _, twice := told[at]; twice {
+				t.Errorf("the page tells twice of %q, %s", at.ending, at.mode)
+			}
+			told[at] = row
+		}
+	}
+	for ending := range endings {
+		known[ending] = true
+		for _, mode := range []string{"External", "Transactional"} {
+			_, is := told[place{ending, mode}]
+			if want := only[ending] == "" || only[ending] == mode; is != want {
+				t.Errorf("the page tells of %q in %s: %v, want %v", ending, mode, is, want)
+			}
+		}
+	}
+	for at, row := range told {
+		if !known[at.ending] {
+			t.Errorf("nobody knows how to walk %q", at.ending)
+		}
+		other := told[place{at.ending, "External"}]
+		if at.mode == "Transactional" && row.mode != "any" && other.stored == row.stored && other.returns == row.returns && other.hears == row.hears {
+			t.Errorf("what the page tells of %q is true in any mode", at.ending)
+		}
+	}
 }
 
 // walker is one row on its way.
@@ -79,23 +113,16 @@ type walker interface {
 type page[W walker] struct {
 	rows  []endingRow
 	begin func(*testing.T, *child.Daemon, string, idem.Mode) W
-	// named are rows that come about in one way each, ways those of all.
-	named map[string]func(W)
-	ways  func(ending string) []func(W)
+	ways  map[string][]func(W)
 }
 
 // walk walks each row in each of its modes and ways, on each store.
 func (p page[W]) walk(t *testing.T) {
+	mustBeWhole(t, p.rows, maps.Keys(p.ways), nil)
 	house.EachStore(t, func(t *testing.T, s harness.Store) {
 		d := house.Serve(t, s)
-		told := map[string]bool{}
 		for i, row := range p.rows {
-			told[row.ending] = true
-			ways := p.ways(row.ending)
-			if len(ways) == 0 {
-				t.Errorf("nobody knows how to walk %q", row.ending)
-			}
-			for j, way := range ways {
+			for j, way := range p.ways[row.ending] {
 				for _, mode := range row.modes(t) {
 					t.Run(fmt.Sprintf("%.60s, %s, %d", row.ending, mode.name, j), func(t *testing.T) {
 						w := p.begin(t, d, fmt.Sprintf("row-%d-%d-%s", i, j, mode.name), mode.mode)
@@ -106,11 +133,6 @@ func (p page[W]) walk(t *testing.T) {
 						wantSaid(t, "the retry", w.retry, row.hears)
 					})
 				}
-			}
-		}
-		for ending := range p.named {
-			if !told[ending] {
-				t.Errorf("the page does not tell of %q", ending)
 			}
 		}
 	})
