@@ -13,7 +13,7 @@ import (
 	"github.com/idemd/idemd/clients/go/idem"
 )
 
-// Add writes events, 1 to 1,000, in the caller's own transaction, in the order given, in one
+// Add writes events, 1 to 1,000, with payloads of 16 MiB together, in the caller's own transaction, in the order given, in one
 // round trip. A transaction with synchronous_commit off gets it on: what is sent must not be
 // undone by a crash. The trace that ctx is part of goes into their headers (traceparent,
 // tracestate), unless they have one.
@@ -29,6 +29,13 @@ import (
 func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	if tx == nil || len(events) == 0 || len(events) > MaxEvents {
 		return &InvalidError{"events", fmt.Sprintf("%d; 1 to %d, and a transaction", len(events), MaxEvents)}
+	}
+	size := 0
+	for _, e := range events {
+		size += len(e.Payload)
+	}
+	if size > MaxCallBytes {
+		return &InvalidError{"payload", fmt.Sprintf("%d bytes in one call; at most %d", size, MaxCallBytes)}
 	}
 	rows, err := newColumns(ctx, events)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 
 // Limits of Add.
 const (
-	MaxEvents             = 1000    // in one call
-	MaxPayloadBytes       = 1 << 20 // what brokers take by default
+	MaxEvents             = 1000     // in one call
+	MaxCallBytes          = 16 << 20 // payloads of one call
+	MaxPayloadBytes       = 1 << 20  // what brokers take by default
 	MaxHeaders            = 64
 	MaxHeaderBytes        = 16 << 10 // names and values together
 	MaxAggregateTypeBytes = 200      // it is part of the topic, which Kafka bounds to 249

@@ -168,6 +168,17 @@ func TestAnEventThatBreaksALimitIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 		t.Errorf("%d rows are written", n)
 	}
 	var invalid *outbox.InvalidError
+	large := make([]outbox.Event, 17)
+	for i := range large {
+		large[i] = about("a", "Placed")
+		large[i].Payload = make([]byte, outbox.MaxPayloadBytes)
+	}
+	if err := h.outbox.Add(h.ctx, h.begin(), large...); !errors.As(err, &invalid) {
+		t.Errorf("17 MiB in one call: %v", err)
+	}
+	if err := h.outbox.Add(h.ctx, h.begin(), large[1:]...); err != nil {
+		t.Errorf("16 MiB in one call: %v", err)
+	}
 	if err := h.outbox.Add(h.ctx, h.begin()); !errors.As(err, &invalid) {
 		t.Errorf("no events: %v", err)
 	}
