@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-MODULES := . internal/pgtest gen clients/go clients/go/messaging clients/go/messaging/cmd/outbox bench e2e examples/charge examples/payments
+MODULES := . internal/pgtest gen clients/go clients/go/messaging clients/go/messaging/cmd/outbox bench e2e examples/charge examples/payments examples/shop
 TOOLS := $(CURDIR)/.cache/bin
 export PATH := $(TOOLS):$(PATH)
 
@@ -11,7 +11,7 @@ export PATH := $(TOOLS):$(PATH)
 # same, and say so.
 RACE := $(shell scripts/race-flag)
 
-.PHONY: help build generate generated lint check test fuzz bench demo payments torture clean
+.PHONY: help build generate generated lint check test fuzz bench demo payments shop shop-chaos torture clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,15 @@ demo: build ## Show one charge: fifty clients, half of them hang up, idemd is ki
 
 payments: build ## Start the parts of examples/payments, for the tour in its README.
 	cd examples/payments && go run . --idemd $(CURDIR)/bin/idemd
+
+shop: build ## Start the parts of examples/shop: from an order to its mail, by a broker.
+	cd examples/shop && go run . --idemd $(CURDIR)/bin/idemd
+
+RUNS ?= 1
+shop-chaos: N = 1000
+shop-chaos: build ## Kill all parts of the shop while N=1000 orders are placed, and count; RUNS=20 in a row.
+	cd examples/shop && go build -o $(CURDIR)/bin/shop .
+	for run in $$(seq $(RUNS)); do bin/shop --listen 127.0.0.1:0 --idemd bin/idemd --chaos $(N) 2>bin/shop-chaos.log; done
 
 N ?= 100000
 torture: build ## Charge N=100000 orders through every fault, on both stores, and check the ledger.

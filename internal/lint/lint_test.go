@@ -88,6 +88,25 @@ func floors() map[string][]string {
 			"examples/payments/proto/payments/v1", "clients/go/idem", "clients/go/idemgrpc",
 		},
 
+		"examples/shop/events":     {},
+		"examples/shop/supervise":  {},
+		"examples/shop/mailserver": {},
+		"examples/shop/broker":     {"examples/shop/events"},
+		"examples/shop/orders": {
+			"examples/shop/events", "clients/go/idem", "clients/go/idemhttp", "clients/go/messaging/fence", "clients/go/messaging/outbox",
+		},
+		"examples/shop/warehouse": {"examples/shop/events", "clients/go/messaging/consume", "clients/go/messaging/inbox"},
+		"examples/shop/mailer":    {"examples/shop/events", "examples/shop/mailserver", "clients/go/idem", "clients/go/messaging/consume"},
+		"examples/shop/chaos": {
+			"examples/shop/broker", "examples/shop/events", "examples/shop/mailserver", "examples/shop/orders", "examples/shop/warehouse",
+			"clients/go/idem", "clients/go/idemhttp", "clients/go/messaging/outbox",
+		},
+		"examples/shop": {
+			"examples/shop/broker", "examples/shop/chaos", "examples/shop/events", "examples/shop/mailer", "examples/shop/mailserver",
+			"examples/shop/orders", "examples/shop/supervise", "examples/shop/warehouse", "internal/pgtest", "clients/go/idem",
+			"clients/go/messaging/outbox", "clients/go/messaging/relay",
+		},
+
 		"e2e/fault":            {},
 		"e2e/cmd/withpostgres": {"internal/pgtest"},
 		"e2e/harness":          {"e2e/fault", "examples/charge/child", "internal/pgtest"},
@@ -109,23 +128,23 @@ func support() []string {
 func owners() map[string][]string {
 	return map[string][]string{
 		"github.com/cockroachdb/pebble": {"internal/store/pebblestore"},
-		"github.com/jackc/pgx":          {"internal/store/pgstore", "clients/go/messaging", "e2e/messaging"},
+		"github.com/jackc/pgx":          {"internal/store/pgstore", "clients/go/messaging", "e2e/messaging", "examples/shop"},
 		"github.com/pressly/goose":      {"internal/store/pgstore", "clients/go/messaging/internal/pgtable"},
-		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e", "clients/go", "examples/charge", "examples/payments"},
+		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e", "clients/go", "examples/charge", "examples/payments", "examples/shop"},
 		"modernc.org/sqlite":            {"examples/payments/service"},
 		"github.com/alecthomas/kong":    {"cmd/idemd", "clients/go/messaging/cmd/outbox"},
 		"github.com/go-json-experiment": {"clients/go/fingerprint"},
 		// What stands beside ours in a chain of interceptors.
 		"github.com/grpc-ecosystem": {"internal/grpcserver", "internal/daemon", "e2e"},
 		"go.opentelemetry.io":       {"clients/go/messaging", "e2e"},
-		"github.com/nats-io":        {"e2e/messaging"},
-		"github.com/ThreeDotsLabs":  {"clients/go/messaging", "e2e"},
+		"github.com/nats-io":        {"e2e/messaging", "examples/shop/broker"},
+		"github.com/ThreeDotsLabs":  {"clients/go/messaging", "e2e", "examples/shop"},
 	}
 }
 
 // standardOnly are the packages that import nothing of anybody else's.
 func standardOnly() []string {
-	return []string{"internal/reservation", "internal/store", "internal/engine", "internal/ttl", "internal/pgtest", "examples/charge/child", "examples/charge/bank", "examples/payments/bank", "examples/payments/supervise"}
+	return []string{"internal/reservation", "internal/store", "internal/engine", "internal/ttl", "internal/pgtest", "examples/charge/child", "examples/charge/bank", "examples/payments/bank", "examples/payments/supervise", "examples/shop/events", "examples/shop/mailserver", "examples/shop/supervise"}
 }
 
 // source is one parsed Go file of this repository that somebody has written.
@@ -232,7 +251,7 @@ func TestThirdPartyModulesStayWithTheirOwners(t *testing.T) {
 
 func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	for pkg := range floors() {
-		if pkg == "internal/lint" || pkg == "cmd/idemd" || pkg == "examples/charge" || pkg == "examples/payments" {
+		if pkg == "internal/lint" || pkg == "cmd/idemd" || pkg == "examples/charge" || pkg == "examples/payments" || pkg == "examples/shop" {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(root, pkg, "doc.go"))
