@@ -15,6 +15,8 @@ const (
 	replyLimit = time.Second
 	// workers is how many messages a subscriber hands out at once.
 	workers = 16
+	// handleLimit is how long a message may take: longer than any handler waits.
+	handleLimit = 15 * time.Second
 	// resend is how late a message is delivered again that was refused.
 	resend = 200 * time.Millisecond
 	// closeLimit is how long messages under way may take when a subscriber closes.
@@ -41,7 +43,7 @@ func NewPublisher(url string, log watermill.LoggerAdapter) (message.Publisher, e
 func NewSubscriber(url, consumer string, log watermill.LoggerAdapter) (message.Subscriber, error) {
 	return wmnats.NewSubscriber(wmnats.SubscriberConfig{
 		URL: url, NatsOptions: options(), QueueGroupPrefix: consumer, SubscribersCount: workers,
-		CloseTimeout: closeLimit, AckWaitTimeout: 2 * ackWait, NakDelay: wmnats.NewStaticDelay(resend),
+		CloseTimeout: closeLimit, AckWaitTimeout: handleLimit, NakDelay: wmnats.NewStaticDelay(resend),
 		JetStream: wmnats.JetStreamConfig{
 			DurablePrefix:  consumer,
 			ConnectOptions: []nats.JSOpt{nats.MaxWait(replyLimit)},

@@ -15,10 +15,10 @@ import (
 const (
 	stream     = "SHOP"
 	startLimit = 20 * time.Second
-	// ackWait is how late a message is delivered again whose consumer has died. By then the
-	// lease that a dead mailer has left is over, and the settle time after it, too: so the
-	// next delivery hears at once whether the mail was sent.
-	ackWait = 5 * time.Second
+	// ackWait is how late a message is delivered again whose consumer has died. A mailer may
+	// take longer, where it waits for the end of a dead one's lease: then a copy comes, which
+	// does no harm but work.
+	ackWait = 2 * time.Second
 	// mostOutstanding bounds what a consumer that dies takes along for ackWait.
 	mostOutstanding = 256
 )

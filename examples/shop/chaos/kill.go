@@ -20,6 +20,8 @@ const (
 	// postgresIn says in which part of the rounds PostgreSQL is killed, too: a half. It takes
 	// everything else along.
 	postgresIn = 2
+	// startLimit is how long it may take until PostgreSQL runs again.
+	startLimit = 20 * time.Second
 	// postgres is its name among the victims.
 	postgres = "PostgreSQL"
 )
@@ -63,7 +65,7 @@ func (k *killer) run(ctx context.Context) error {
 			if !pause(ctx, soonest+time.Duration(k.lots.Int64N(int64(latest-soonest)))) {
 				return nil
 			}
-			if err := k.kill(name); err != nil {
+			if err := k.kill(ctx, name); err != nil {
 				return err
 			}
 			select {
@@ -88,16 +90,29 @@ func (k *killer) letIn() {
 }
 
 // kill kills what is running just now; what is down is spared.
-func (k *killer) kill(name string) error {
+func (k *killer) kill(ctx context.Context, name string) error {
 	if name == postgres {
 		k.Postgres.Kill()
 		k.times[name]++
-		return k.Postgres.Start()
+		return k.startPostgres(ctx)
 	}
 	if k.Kill(name) {
 		k.times[name]++
 	}
 	return nil
+}
+
+// startPostgres starts it as soon as it can: as long as a connection's process that was just
+// made outlives the server's, it refuses to.
+func (k *killer) startPostgres(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit) // it has to run for the count, too
+	defer cancel()
+	for {
+		err := k.Postgres.Start()
+		if err == nil || !pause(ctx, again) {
+			return err
+		}
+	}
 }
 
 // spared is an error where somebody was never killed: then the count would prove nothing.
