@@ -71,11 +71,13 @@ payments: build ## Start the parts of examples/payments, for the tour in its REA
 	cd examples/payments && go run . --idemd $(CURDIR)/bin/idemd
 
 shop: build ## Start the parts of examples/shop: from an order to its mail, by a broker.
+	scripts/need-postgres
 	cd examples/shop && go run . --idemd $(CURDIR)/bin/idemd
 
 RUNS ?= 1
 shop-chaos: N = 1000
 shop-chaos: build ## Kill all parts of the shop while N=1000 orders are placed, and count; RUNS=20 in a row.
+	scripts/need-postgres
 	cd examples/shop && go build -o $(CURDIR)/bin/shop .
 	for run in $$(seq $(RUNS)); do bin/shop --listen 127.0.0.1:0 --idemd bin/idemd --chaos $(N) 2>bin/shop-chaos.log; done
 
