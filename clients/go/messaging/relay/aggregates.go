@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,6 +25,11 @@ func (s *store) takeAggregates(ctx context.Context, c *claimed, limit int) error
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	// A relay that stalls in here would hold what it has locked beyond its claim.
+	idle := min(s.claim, databaseTimeout).Milliseconds()
+	if _, err := tx.Exec(ctx, `SELECT set_config('idle_in_transaction_session_timeout', $1, true)`, strconv.FormatInt(idle, 10)); err != nil {
+		return err
+	}
 	mine, last, end, err := s.lockAggregates(ctx, tx, max(limit, leastAggregates))
 	if err != nil {
 		return err

@@ -31,6 +31,7 @@ const (
 	orderVariable  = "OUTBOX_TEST_ORDER"
 	brokerVariable = "OUTBOX_TEST_BROKER" // its URL
 	stepVariable   = "OUTBOX_TEST_STEP"
+	claimVariable  = "OUTBOX_TEST_CLAIM" // default: childClaim
 )
 
 // The claims of relays that are killed or stopped.
@@ -45,11 +46,12 @@ type process struct {
 	out *bufio.Reader
 }
 
-func (h *house) child(role, step, broker string) *process {
+func (h *house) child(role, step, broker string, environ ...string) *process {
 	h.Helper()
 	cmd := exec.CommandContext(h.ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"="+role, dsnVariable+"="+h.dsn, orderVariable+"="+strconv.Itoa(int(h.config.Order)),
 		stepVariable+"="+step, brokerVariable+"="+broker)
+	cmd.Env = append(cmd.Env, environ...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -250,9 +252,15 @@ func childRelay(ctx context.Context, config outbox.Config, stop *stopper) error 
 		return err
 	}
 	postgres.ConnConfig.Tracer = stop
+	claim := childClaim
+	if text := os.Getenv(claimVariable); text != "" {
+		if claim, err = time.ParseDuration(text); err != nil {
+			return err
+		}
+	}
 	r, err := relay.New(relay.Config{
 		Outbox: config, Postgres: postgres, Publisher: &remote{os.Getenv(brokerVariable), stop}, Poll: shortest,
-		Claim: childClaim, SendTimeout: childSendTimeout, Workers: 1,
+		Claim: claim, SendTimeout: childSendTimeout, Workers: 1,
 	})
 	if err != nil {
 		return err

@@ -134,21 +134,27 @@ const shortest = 50 * time.Millisecond
 // run starts a relay; it is stopped at the test's end, or by stop, which waits for its end.
 func (h *house) run(c relay.Config) (stop func()) {
 	h.Helper()
+	ctx, cancel := context.WithCancel(h.ctx)
+	wait := h.runUntil(ctx, c)
+	stop = func() { cancel(); wait() }
+	h.Cleanup(stop)
+	return stop
+}
+
+// runUntil starts a relay that runs until ctx ends; wait waits for its end.
+func (h *house) runUntil(ctx context.Context, c relay.Config) (wait func()) {
+	h.Helper()
 	r, err := relay.New(c)
 	if err != nil {
 		h.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(h.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
+	return sync.OnceFunc(func() {
 		if err := <-ended; err != nil {
 			h.Error(err)
 		}
 	})
-	h.Cleanup(stop)
-	return stop
 }
 
 // until waits until a condition holds.

@@ -116,18 +116,47 @@ func TestARelayThatIsStoppedWaitsForWhatItHasBegunAndReleasesTheRest(t *testing.
 		h.add(many(5)...)
 		c := h.settings()
 		c.Workers = 1
-		stop := h.run(c)
+		ctx, cancel := context.WithCancel(h.ctx)
+		wait := h.runUntil(ctx, c)
 		<-begun
-		stopped := make(chan struct{})
-		go func() { stop(); close(stopped) }()
+		cancel()
 		close(release)
-		<-stopped
-		// At least one was on its way; the stop may have come between any two.
-		sent := len(h.broker.payloads(""))
-		if s := h.stats(); sent < 1 || s.Pending != int64(5-sent) || h.claims() != 0 {
-			h.Errorf("%d are sent, %d pending, %d claimed", sent, s.Pending, h.claims())
+		wait()
+		if s := h.stats(); len(h.broker.payloads("")) != 1 || s.Pending != 4 || h.claims() != 0 {
+			h.Errorf("%d are sent, %d pending, %d claimed", len(h.broker.payloads("")), s.Pending, h.claims())
 		}
 	})
+}
+
+// claimCount counts the looks of a relay without an order.
+type claimCount struct {
+	claimTimes
+	n atomic.Int64
+}
+
+func (c *claimCount) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		if strings.Contains(q.SQL, "SET claimed_by = $1") {
+			c.n.Add(1)
+		}
+	}
+	return ctx
+}
+
+func TestABrokerThatIsAwayIsAskedByAFewEventsAtATime(t *testing.T) {
+	h := newHouse(t, outbox.None)
+	h.add(many(500)...)
+	var tries atomic.Int64
+	h.broker.refusing(func(string, *message.Message) error { tries.Add(1); return errors.New("connection refused") })
+	c := h.settings()
+	c.Batch = 100
+	looks := &claimCount{}
+	c.Postgres.ConnConfig.Tracer = looks
+	h.run(c)
+	h.until("it has looked some times", func() bool { return looks.n.Load() >= 5 })
+	if n, most := tries.Load(), 100+10*(looks.n.Load()-1); n > most {
+		t.Errorf("%d tries, at most %d", n, most)
+	}
 }
 
 func TestAPublisherThatPanicsFailsItsEventOnly(t *testing.T) {
@@ -458,6 +487,28 @@ func TestWhatIsSentIsMarkedAtASecondTryWhereTheFirstOneFails(t *testing.T) {
 		h.drained()
 		if n := len(h.broker.payloads("")); n != 20 || !cut.cut.Load() {
 			h.Errorf("%d arrived, cut: %v", n, cut.cut.Load())
+		}
+	})
+}
+
+func TestNothingIsBegunThatMightNotEndWithinItsClaim(t *testing.T) {
+	bothOrders(t, func(h *house) {
+		c := h.survivor()
+		c.Workers = 1
+		h.broker.refusing(func(_ string, m *message.Message) error {
+			var left time.Duration
+			err := h.pool.QueryRow(h.ctx, "SELECT claimed_until - clock_timestamp() FROM shop.outbox WHERE id = $1", m.UUID).Scan(&left)
+			if err != nil || left < c.SendTimeout {
+				h.Errorf("begun with %v left of the claim (%v)", left, err)
+			}
+			<-time.After(c.SendTimeout / 2) // a slow broker
+			return nil
+		})
+		h.add(many(10)...) // half as much again as fits into a claim
+		h.run(c)
+		h.drained()
+		if n := len(h.broker.payloads("")); n != 10 {
+			h.Errorf("%d arrived", n)
 		}
 	})
 }
