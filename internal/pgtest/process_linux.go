@@ -34,6 +34,12 @@ func gone(pid int) bool {
 	return state == "" || state == "Z" || state == "X"
 }
 
+// stopped tells whether a process runs no further, for now or for good.
+func stopped(pid int) bool {
+	_, state := readStat("/proc/" + strconv.Itoa(pid) + "/stat")
+	return state == "T" || state == "t" || gone(pid)
+}
+
 // readStat reads "pid (name) state parent …"; the name may hold anything.
 func readStat(path string) (parent int, state string) {
 	data, err := os.ReadFile(path)
