@@ -62,8 +62,8 @@ func run(ctx context.Context, args []string, out, logs io.Writer) error {
 		return fmt.Errorf("%q is no flag", flags.Arg(0))
 	case s.broken != "" && !slices.Contains(broken(), s.broken):
 		return fmt.Errorf("--broken: %q; one of %s", s.broken, strings.Join(broken(), ", "))
-	case s.chaos < 0 || s.chaos > 100_000 || s.clients < 1 || s.clients > 256:
-		return errors.New("--chaos goes up to 100000, --clients from 1 to 256")
+	case s.chaos < 0 || s.chaos > 10_000 || s.clients < 1 || s.clients > 256:
+		return errors.New("--chaos goes up to 10000, --clients from 1 to 256")
 	}
 	if s.seed == 0 {
 		s.seed = uint64(rand.Uint32())

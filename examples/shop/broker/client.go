@@ -47,8 +47,10 @@ func NewSubscriber(url, consumer string, log watermill.LoggerAdapter) (message.S
 		JetStream: wmnats.JetStreamConfig{
 			DurablePrefix:  consumer,
 			ConnectOptions: []nats.JSOpt{nats.MaxWait(replyLimit)},
-			// Otherwise the NATS client acknowledges by itself what the subscriber has given up.
-			SubscribeOptions: []nats.SubOpt{nats.ManualAck()},
+			// Without ManualAck the NATS client acknowledges by itself what the subscriber has
+			// given up. Without Bind a subscriber that comes before the consumer is there makes
+			// one of its own, with other times, which goes when it closes.
+			SubscribeOptions: []nats.SubOpt{nats.ManualAck(), nats.Bind(stream, consumer)},
 		},
 	}, log)
 }

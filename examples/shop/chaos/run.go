@@ -42,10 +42,8 @@ type World struct {
 const (
 	// placeLimit is how long one order may take in all, with all its retries.
 	placeLimit = 2 * time.Minute
-	// quietLimit is how long it may take until nothing is under way any more. Seconds, as a
-	// rule. A broker that was killed may deliver again half a minute late what was
-	// outstanding, or what it has forgotten to be acknowledged.
-	quietLimit = 2 * time.Minute
+	// quietLimit is how long it may take until nothing is under way any more.
+	quietLimit = time.Minute
 )
 
 // Run places the orders, kills what it can as long as orders are placed, waits until all
