@@ -82,7 +82,7 @@ func TestTheChaosRunPassesAndCountsAThousandOfEach(t *testing.T) {
 
 // A part that is broken is noticed by the count of what it does, and the rest is right all
 // the same. How much goes wrong depends on what a kill hits, so a part may be lucky: not
-// three times.
+// five times.
 func TestTheCountNoticesEachBrokenPart(t *testing.T) {
 	for _, b := range []struct{ part, wrong string }{
 		{"new-keys", `orders: twice \d`},
@@ -93,7 +93,7 @@ func TestTheCountNoticesEachBrokenPart(t *testing.T) {
 		{"no-guard", `mails: twice \d+`},
 	} {
 		t.Run(b.part, func(t *testing.T) {
-			for range 3 {
+			for range 5 {
 				seed := fmt.Sprint(rand.Uint32())
 				report, complaint, well := wreakHavoc(t, 300, "--seed", seed, "--broken", b.part)
 				t.Logf("\n%s%s", report, complaint)
