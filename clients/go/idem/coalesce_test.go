@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -399,4 +400,61 @@ func TestOfManyWhoComeAndGoEachHearsItsOwnAnswer(t *testing.T) {
 	if c.singles != 0 || c.flights > 0 && len(c.queue) > 0 {
 		t.Errorf("%d single calls, %d flights and %d in the queue are left", c.singles, c.flights, len(c.queue))
 	}
+}
+
+// altered is a connection that changes the answers to batches.
+type altered struct {
+	*fake
+	alter func(*idemdv1.BatchResponse)
+}
+
+func (a *altered) Invoke(ctx context.Context, method string, request, reply any, o ...grpc.CallOption) error {
+	err := a.fake.Invoke(ctx, method, request, reply, o...)
+	if response, is := reply.(*idemdv1.BatchResponse); is && err == nil {
+		a.alter(response)
+	}
+	return err
+}
+
+func TestABatchWhoseAnswerFitsNoCommandIsAnErrorAndNothingBreaks(t *testing.T) {
+	for name, alter := range map[string]func(*idemdv1.BatchResponse){
+		"too few outcomes": func(r *idemdv1.BatchResponse) { r.Outcomes = nil },
+		"an empty outcome": func(r *idemdv1.BatchResponse) { r.Outcomes[0] = &idemdv1.BatchOutcome{} },
+		"another kind's": func(r *idemdv1.BatchResponse) {
+			r.Outcomes[0] = &idemdv1.BatchOutcome{Outcome: &idemdv1.BatchOutcome_Fail{}}
+		},
+		"one outcome too many": func(r *idemdv1.BatchResponse) { r.Outcomes = append(r.Outcomes, r.Outcomes[0]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := holding(Options{})
+				h.client = New(&altered{h.fake, alter}, Options{})
+				close(h.goOn)
+				first := h.lookup(t.Context(), "first")
+				synctest.Wait()
+				var refused *Error
+				if err := <-h.lookup(t.Context(), "k"); !errors.As(err, &refused) || refused.Code != codes.Internal {
+					t.Errorf("it is told %v", err)
+				}
+				close(h.first)
+				<-first
+			})
+		})
+	}
+}
+
+func TestTheCommandsOfABatchThatIsRefusedAsAWholeGoAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := holding(Options{})
+		h.refuse = func(context.Context, *idemdv1.BatchRequest) error {
+			return refusal(codes.InvalidArgument, BatchInvalid)
+		}
+		first := h.lookup(t.Context(), "first")
+		synctest.Wait()
+		if err := <-h.lookup(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+		close(h.first)
+		<-first
+	})
 }
