@@ -3,7 +3,7 @@ package reservation
 import "time"
 
 // Command is one call on one address: [*Reserve], [*Extend], [*Complete], [*Fail],
-// [*Resolve] or [*Lookup]. Defaults are filled in before: a command is complete.
+// [*Resolve], [*Erase] or [*Lookup]. Defaults are filled in before: a command is complete.
 type Command interface {
 	// Target is the address the command is about.
 	Target() Address
@@ -31,6 +31,8 @@ type Reserve struct {
 	PolicyVersion string
 	// FirstAttemptAt is when the caller first tried; zero = not told.
 	FirstAttemptAt Time
+	// Trace is where this call is traced; that of a record's first grant is kept.
+	Trace TraceContext
 }
 
 // Extend prolongs the lease of the current token.
@@ -48,6 +50,10 @@ type Complete struct {
 	Token     Token
 	Result    Result
 	Retention time.Duration // zero = what Reserve asked for
+	// BodyRetention is how long the result's body is shown, counted from the finish;
+	// zero = as long as the record. DropBody: it is not stored at all. Both by policy.
+	BodyRetention time.Duration
+	DropBody      bool
 }
 
 // Fail tells that the operation was not done, or that nobody knows.
@@ -58,6 +64,9 @@ type Fail struct {
 	Result     Result
 	RetryAfter time.Duration
 	Retention  time.Duration // zero = what Reserve asked for
+	// BodyRetention and DropBody are as in Complete.
+	BodyRetention time.Duration
+	DropBody      bool
 }
 
 // Verdict is what somebody found out about an unresolved operation.
@@ -96,6 +105,17 @@ type Resolve struct {
 	Result                  *Result // nil with VerdictNotExecuted
 	Actor, Reason, Evidence string
 	BreakLease              bool
+	// BodyRetention and DropBody are as in Complete.
+	BodyRetention time.Duration
+	DropBody      bool
+}
+
+// Erase removes what a finished record holds of its result, for good. What is left keeps
+// the operation from being run again.
+type Erase struct {
+	Address
+	ExpectedVersion int64 // zero = any
+	Actor, Reason   string
 }
 
 // Lookup shows a record as Reserve would go by it.
@@ -142,6 +162,7 @@ type Replay struct {
 	FinishedAt    Time
 	ExpiresAt     Time
 	PolicyVersion string
+	Trace         TraceContext // of the first attempt
 }
 
 // Unresolved says: nobody knows how it ended.

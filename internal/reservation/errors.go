@@ -33,12 +33,14 @@ const (
 	AttemptsExhausted   Reason = "ATTEMPTS_EXHAUSTED"
 	VersionConflict     Reason = "VERSION_CONFLICT"
 	NotFound            Reason = "RESERVATION_NOT_FOUND"
+	NotFinished         Reason = "NOT_FINISHED"
 	ResultTooLarge      Reason = "RESULT_TOO_LARGE"
 )
 
 // The reasons of the rooms above: stores, engine, server and daemon.
 const (
 	BatchInvalid     Reason = "BATCH_INVALID"
+	PageInvalid      Reason = "PAGE_INVALID"
 	StoreUnavailable Reason = "STORE_UNAVAILABLE"
 	Draining         Reason = "DRAINING"
 	Overloaded       Reason = "OVERLOADED"

@@ -11,7 +11,7 @@ func (c *Complete) decide(now Time, rec, _ *Record) (*Record, Outcome) {
 		return told.refuse(now, rec, staleToken())
 	}
 	switch {
-	case rec.State == Succeeded && rec.Result.Equal(&c.Result):
+	case rec.State == Succeeded && rec.holds(&c.Result):
 		return nil, repeated(rec)
 	case rec.State == Processing, rec.State == Unknown:
 	case rec.State == FailedRetryable && (rec.Judged || rec.Told == ToldUnknown):
@@ -27,7 +27,7 @@ func (c *Complete) decide(now Time, rec, _ *Record) (*Record, Outcome) {
 			From: FailedRetryable, To: Succeeded, Outcome: Completed,
 		})
 	}
-	next.tell(Completed, &c.Result)
+	next.tell(Completed, c.Kept())
 	next.finish(now, Succeeded, c.Retention)
 	return next, recorded(next)
 }
@@ -41,7 +41,7 @@ func (c *Fail) decide(now Time, rec, _ *Record) (*Record, Outcome) {
 		return told.refuse(now, rec, staleToken())
 	}
 	switch {
-	case rec.Told == c.Kind && !rec.Judged && rec.Result.Equal(&c.Result):
+	case rec.Told == c.Kind && !rec.Judged && rec.holds(&c.Result):
 		return nil, repeated(rec)
 	case rec.State != Processing && rec.State != Unknown:
 		return told.refuse(now, rec, alreadyFinished(rec))
@@ -58,7 +58,7 @@ func (c *Fail) decide(now Time, rec, _ *Record) (*Record, Outcome) {
 			From: Processing, To: to, Outcome: ToldUnknown,
 		})
 	}
-	next.tell(c.Kind, &c.Result)
+	next.tell(c.Kind, c.Result.keptBy(c.BodyRetention, c.DropBody))
 	if to == Unknown {
 		next.declareUnknown(now, c.Retention)
 	} else {
@@ -81,9 +81,16 @@ func (c *Fail) leadsTo(rec *Record) State {
 	return FailedRetryable
 }
 
+// Kept is what is stored of the result.
+func (c *Complete) Kept() *Result { return c.Result.keptBy(c.BodyRetention, c.DropBody) }
+
+// holds tells whether this is the result that the record holds, or held: of one that was
+// erased nobody can tell any more, and whoever repeats it has nothing to add.
+func (r *Record) holds(told *Result) bool { return r.ErasedAt != 0 || r.Result.Equal(told) }
+
 // tell stores what the owner said.
 func (r *Record) tell(kind OutcomeKind, result *Result) {
-	r.Told, r.Judged, r.Result = kind, false, result
+	r.Told, r.Judged, r.Result, r.ErasedAt = kind, false, result, 0
 }
 
 // finish starts the retention. It is never shortened.

@@ -3,7 +3,6 @@ package reservation
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"slices"
 	"time"
 )
@@ -105,6 +104,10 @@ func (t Token) Digest() TokenDigest {
 // Short cuts a digest down to what is kept of earlier attempts.
 func (d TokenDigest) Short() ShortDigest { return ShortDigest(d[:8]) }
 
+// TraceContext is where a call was traced, as the W3C has it: 16 bytes of trace id, 8 of
+// span id, 1 of flags. The zero value = nowhere.
+type TraceContext [25]byte
+
 // Fingerprint identifies what an operation means.
 type Fingerprint struct {
 	Scheme string
@@ -114,67 +117,6 @@ type Fingerprint struct {
 // Equal compares scheme and digest.
 func (f Fingerprint) Equal(g Fingerprint) bool {
 	return f.Scheme == g.Scheme && bytes.Equal(f.Digest, g.Digest)
-}
-
-// Header is one header of a result, kept byte for byte.
-type Header struct {
-	Name  string
-	Value []byte
-}
-
-// Result is what is replayed.
-type Result struct {
-	Status      int32
-	Headers     []Header
-	ContentType string
-	Body        []byte
-	BodyOmitted bool
-	BodyRef     string
-	DecisionID  string
-}
-
-// Equal compares every byte that is replayed.
-func (r *Result) Equal(o *Result) bool {
-	if r == nil || o == nil {
-		return r == o
-	}
-	return r.Status == o.Status && r.ContentType == o.ContentType &&
-		bytes.Equal(r.Body, o.Body) && r.BodyOmitted == o.BodyOmitted &&
-		r.BodyRef == o.BodyRef && r.DecisionID == o.DecisionID &&
-		slices.EqualFunc(r.Headers, o.Headers, func(a, b Header) bool {
-			return a.Name == b.Name && bytes.Equal(a.Value, b.Value)
-		})
-}
-
-// ResultDigest identifies a result in the history: the first half of the SHA-256 of
-// its fields, each behind its length.
-type ResultDigest [16]byte
-
-// Digest is the result's identity in the history.
-func (r *Result) Digest() ResultDigest {
-	hash := sha256.New()
-	var number [8]byte
-	put := func(field []byte) {
-		binary.BigEndian.PutUint64(number[:], uint64(len(field)))
-		hash.Write(number[:])
-		hash.Write(field)
-	}
-	binary.BigEndian.PutUint64(number[:], uint64(int64(r.Status)))
-	hash.Write(number[:])
-	put([]byte(r.ContentType))
-	put(r.Body)
-	if r.BodyOmitted {
-		put([]byte{1})
-	} else {
-		put(nil)
-	}
-	put([]byte(r.BodyRef))
-	put([]byte(r.DecisionID))
-	for _, h := range r.Headers {
-		put([]byte(h.Name))
-		put(h.Value)
-	}
-	return ResultDigest(hash.Sum(nil)[:16])
 }
 
 // HistoryKind is the kind of a history entry.
@@ -255,6 +197,12 @@ type Record struct {
 	// Result is what is replayed; before the finish, what the last failure told.
 	Result *Result
 
+	// ErasedAt is when an operator had the result removed; finished states only.
+	ErasedAt Time
+
+	// Trace is where the first attempt was traced.
+	Trace TraceContext
+
 	History        []HistoryEntry // all kinds but StaleOutcome
 	Evidence       []HistoryEntry // StaleOutcome
 	HistoryDropped int64
@@ -288,6 +236,41 @@ func (r *Record) Shown(now Time) State {
 		return Unknown
 	}
 	return r.State
+}
+
+// BodyExpiresAt is from when on the result is shown without its body; zero = never while
+// the record lasts. Only finished records forget it: what was told of an operation under
+// way, or that nobody knows the end of, is needed to settle it.
+func (r *Record) BodyExpiresAt() Time {
+	if !r.State.Finished() || r.Result == nil || len(r.Result.Body) == 0 || r.Result.BodyRetention == 0 {
+		return 0
+	}
+	if at := r.FinishedAt.Add(r.Result.BodyRetention); at < r.ExpiresAt {
+		return at
+	}
+	return 0
+}
+
+// BodyExpired tells whether the result is shown without its body, stripped or not.
+func (r *Record) BodyExpired(now Time) bool {
+	at := r.BodyExpiresAt()
+	return at != 0 && now >= at
+}
+
+// WithoutBody is the record with its result's body taken out: what a store may keep of
+// one whose body has expired. Nothing that is told of it changes.
+func (r *Record) WithoutBody() *Record {
+	less := *r
+	less.Result = r.Result.WithoutBody()
+	return &less
+}
+
+// shownAt is the record as it is shown.
+func (r *Record) shownAt(now Time) *Record {
+	if r.BodyExpired(now) {
+		return r.WithoutBody()
+	}
+	return r
 }
 
 // attemptOf finds the attempt that a token was granted; 0 = the record never had it.

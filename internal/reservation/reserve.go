@@ -29,8 +29,8 @@ func (c *Reserve) decide(now Time, rec, expired *Record) (*Record, Outcome) {
 		return c.grantNext(now, rec)
 	default: // Succeeded, FailedFinal
 		return nil, &Replay{
-			State: rec.State, Result: rec.Result, Attempt: rec.Attempt, ReservedAt: rec.ReservedAt,
-			FinishedAt: rec.FinishedAt, ExpiresAt: rec.ExpiresAt, PolicyVersion: rec.PolicyVersion,
+			State: rec.State, Result: rec.shownAt(now).Result, Attempt: rec.Attempt, ReservedAt: rec.ReservedAt,
+			FinishedAt: rec.FinishedAt, ExpiresAt: rec.ExpiresAt, PolicyVersion: rec.PolicyVersion, Trace: rec.Trace,
 		}
 	}
 }
@@ -47,6 +47,7 @@ func (c *Reserve) reserveAbsent(now Time, expired *Record) (*Record, Outcome) {
 		OnLapse:         c.OnLapse,
 		PolicyVersion:   c.PolicyVersion,
 		ReservedAt:      now,
+		Trace:           c.Trace,
 	}
 	if expired != nil {
 		next.Fence = max(next.Fence, expired.Fence+1)
@@ -83,7 +84,7 @@ func (c *Reserve) grantNext(now Time, rec *Record) (*Record, Outcome) {
 		return nil, Errorf(TokenSpent, "owner_token",
 			"this token has had its attempt; make a new one for a new attempt")
 	}
-	next := rec.change()
+	next := rec.shownAt(now).change()
 	next.TookOver = rec.State == Processing
 	if next.TookOver {
 		next.remember(HistoryEntry{
@@ -107,7 +108,7 @@ func (c *Reserve) grant(now Time, next *Record) {
 	next.LeaseCapAt = now.Add(c.LeaseCap)
 	next.LeaseExpiresAt = min(now.Add(c.Lease), next.LeaseCapAt)
 	next.FinishedAt, next.ExpiresAt, next.RetryAt = 0, 0, 0
-	next.Told, next.Judged = 0, false
+	next.Told, next.Judged, next.ErasedAt = 0, false, 0
 }
 
 func owned(now Time, rec *Record, repeated bool) *Owned {

@@ -7,10 +7,7 @@ func (c *Resolve) decide(now Time, rec, _ *Record) (*Record, Outcome) {
 	case c.given(rec):
 		return nil, repeated(rec)
 	case rec.Version != c.ExpectedVersion:
-		err := Errorf(VersionConflict, "expected_version",
-			"the reservation has changed since: expected version %d, it is %d; look again", c.ExpectedVersion, rec.Version)
-		err.Version = rec.Version
-		return nil, err
+		return nil, versionConflict(rec, c.ExpectedVersion)
 	case !rec.Unresolved(now) && !(c.BreakLease && rec.State == Processing):
 		return nil, Errorf(NotUnresolved, "",
 			"the reservation is %s: there is nothing to resolve", rec.State)
@@ -24,7 +21,7 @@ func (c *Resolve) decide(now Time, rec, _ *Record) (*Record, Outcome) {
 		Actor: c.Actor, Reason: c.Reason, Evidence: c.Evidence,
 	}
 	if c.Result != nil {
-		next.Result = c.Result
+		next.Result = c.Result.keptBy(c.BodyRetention, c.DropBody)
 		entry.ResultDigest = c.Result.Digest()
 	}
 	next.remember(entry)
@@ -37,6 +34,13 @@ func (c *Resolve) decide(now Time, rec, _ *Record) (*Record, Outcome) {
 		}
 	}
 	return next, recorded(next)
+}
+
+func versionConflict(rec *Record, expected int64) *Error {
+	err := Errorf(VersionConflict, "expected_version",
+		"the reservation has changed since: expected version %d, it is %d; look again", expected, rec.Version)
+	err.Version = rec.Version
+	return err
 }
 
 // given tells whether this very verdict was the last change of the record.

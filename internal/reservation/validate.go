@@ -41,6 +41,7 @@ func (c *Complete) Validate() *Error {
 		c.Token.validate(),
 		c.Result.validate(),
 		checkRetention(c.Retention),
+		checkBodyRetention(c.BodyRetention),
 	)
 }
 
@@ -53,6 +54,7 @@ func (c *Fail) Validate() *Error {
 		c.Result.validate(),
 		CheckDuration("retry_after", c.RetryAfter, 0, MaxRetention),
 		checkRetention(c.Retention),
+		checkBodyRetention(c.BodyRetention),
 	)
 }
 
@@ -65,6 +67,17 @@ func (c *Resolve) Validate() *Error {
 		checkLabel("actor", c.Actor, MaxActorBytes),
 		checkText("reason", c.Reason, 1, MaxReasonBytes),
 		checkText("evidence", c.Evidence, 0, MaxEvidenceBytes),
+		checkBodyRetention(c.BodyRetention),
+	)
+}
+
+// Validate implements Command.
+func (c *Erase) Validate() *Error {
+	return first(
+		c.Address.Validate(),
+		checkExpectedVersion(c.ExpectedVersion),
+		checkLabel("actor", c.Actor, MaxActorBytes),
+		checkText("reason", c.Reason, 1, MaxReasonBytes),
 	)
 }
 
@@ -104,6 +117,17 @@ func checkRetention(d time.Duration) *Error {
 		return nil
 	}
 	return CheckDuration("retention", d, MinRetention, MaxRetention)
+}
+
+func checkBodyRetention(d time.Duration) *Error {
+	return CheckDuration("body_retention", d, 0, MaxRetention)
+}
+
+func checkExpectedVersion(version int64) *Error {
+	if version < 0 {
+		return Errorf(DurationOutOfRange, "expected_version", "expected_version must not be negative; 0 = any")
+	}
+	return nil
 }
 
 func checkTime(field string, t Time) *Error {
