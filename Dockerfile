@@ -9,6 +9,7 @@ WORKDIR /src
 # development; the image builds from the root module alone.
 COPY go.mod go.sum ./
 COPY gen/go.mod gen/go.sum gen/
+COPY internal/pgtest/go.mod internal/pgtest/
 RUN GOWORK=off go mod download
 COPY . .
 RUN GOWORK=off CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/idemd ./cmd/idemd \

@@ -11,7 +11,7 @@ export PATH := $(TOOLS):$(PATH)
 # same, and say so.
 RACE := $(shell scripts/race-flag)
 
-.PHONY: help build generate generated lint check test fuzz bench demo payments shop shop-chaos torture clean
+.PHONY: help build generate generated lint deploy check test fuzz bench demo payments shop shop-chaos torture clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ lint: $(PLUGINS) $(TOOLS)/golangci-lint ## Lint everything.
 	buf format --diff --exit-code examples/payments
 	for module in $(MODULES); do (cd $$module && golangci-lint run ./...); done
 	scripts/lint-shell
+
+deploy: $(TOOLS)/compose-go $(TOOLS)/kubectl-validate ## Check what is in deploy/, and build and run the image.
+	scripts/check-deploy
 
 check: ## What to run before a commit: build, vet and the quick tests; under a minute.
 	go build ./... && go vet ./...
