@@ -39,12 +39,14 @@ const (
 
 // The reasons of the rooms above: stores, engine, server and daemon.
 const (
-	BatchInvalid     Reason = "BATCH_INVALID"
-	Unauthenticated  Reason = "UNAUTHENTICATED"
-	TenantForbidden  Reason = "TENANT_FORBIDDEN"
-	RoleRequired     Reason = "ROLE_REQUIRED"
-	RateLimited      Reason = "RATE_LIMITED"
-	QuotaExceeded    Reason = "QUOTA_EXCEEDED"
+	BatchInvalid    Reason = "BATCH_INVALID"
+	Unauthenticated Reason = "UNAUTHENTICATED"
+	TenantForbidden Reason = "TENANT_FORBIDDEN"
+	RoleRequired    Reason = "ROLE_REQUIRED"
+	RateLimited     Reason = "RATE_LIMITED"
+	QuotaExceeded   Reason = "QUOTA_EXCEEDED"
+	// NotSettled is answered to a verdict that comes before its time.
+	NotSettled       Reason = "NOT_SETTLED"
 	PageInvalid      Reason = "PAGE_INVALID"
 	StoreUnavailable Reason = "STORE_UNAVAILABLE"
 	Draining         Reason = "DRAINING"
