@@ -40,10 +40,12 @@ func unavailable(outcome reservation.Outcome) bool {
 type load struct {
 	t     testing.TB
 	store *Store
+	// others serve every second call, as further daemons on the same database do.
+	others []*Store
 
 	stop        chan struct{}
 	workers     sync.WaitGroup
-	keys        atomic.Int64
+	keys, calls atomic.Int64
 	unavailable atomic.Int64
 	progress    chan struct{} // one for each completed operation
 	refused     chan time.Duration
@@ -53,9 +55,9 @@ type load struct {
 	finished map[reservation.Address]int   // the caller whose Complete was answered
 }
 
-func startLoad(t testing.TB, s *Store, workers int) *load {
+func startLoad(t testing.TB, s *Store, workers int, others ...*Store) *load {
 	l := &load{
-		t: t, store: s, stop: make(chan struct{}), progress: make(chan struct{}), refused: make(chan time.Duration),
+		t: t, store: s, others: others, stop: make(chan struct{}), progress: make(chan struct{}), refused: make(chan time.Duration),
 		granted: make(map[reservation.Address][]int), finished: make(map[reservation.Address]int),
 	}
 	for range workers {
@@ -100,10 +102,18 @@ func (l *load) operation(a reservation.Address) {
 	}
 }
 
+// serving is the store that takes the next call.
+func (l *load) serving() *Store {
+	if n := l.calls.Add(1); len(l.others) > 0 && n%2 == 0 {
+		return l.others[0]
+	}
+	return l.store
+}
+
 // until applies a command until it is answered or the load ends.
 func (l *load) until(command reservation.Command) reservation.Outcome {
 	for {
-		outcome := l.store.Apply(context.Background(), []reservation.Command{command})[0]
+		outcome := l.serving().Apply(context.Background(), []reservation.Command{command})[0]
 		switch {
 		case unavailable(outcome):
 			l.unavailable.Add(1)

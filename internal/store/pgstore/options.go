@@ -65,6 +65,7 @@ func (o Options) poolConfig(conns int) (*pgxpool.Config, error) {
 	config.MaxConns = int32(conns)
 	config.MaxConnIdleTime = idleTime
 	config.PingTimeout = connTimeout
+	config.ConnConfig.OnNotice = noteNotice
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connTimeout
 	}

@@ -40,6 +40,9 @@ func (t *transaction) run(ctx context.Context, wanted func() error, tolerance ti
 	}
 	inserts, updates := t.decide()
 	if err := wanted(); err != nil || len(inserts.places)+len(updates.places) == 0 {
+		if err == nil && t.repeats() {
+			return nil, t.barrier(ctx)
+		}
 		// Nothing to keep: an abort costs no flush.
 		_, _ = t.conn.Exec(ctx, "ROLLBACK")
 		return nil, err
@@ -62,6 +65,9 @@ func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(),
 
 // finish ends a transaction that failed, so that the connection can be used again.
 func (s *Store) finish(ctx context.Context, conn *pgx.Conn, err error) error {
+	if err == nil {
+		err = demandReplicated(conn)
+	}
 	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
 		_, _ = conn.Exec(ctx, "ROLLBACK")
 	}
