@@ -227,6 +227,18 @@ func (r *Record) Unresolved(now Time) bool {
 	return r.Lapsed(now) && (r.OnLapse == Hold || !r.AttemptsLeft())
 }
 
+// UnresolvedSince is since when the record is unresolved: the end of the lapsed lease, or
+// when it was declared unknown; zero = it is not.
+func (r *Record) UnresolvedSince(now Time) Time {
+	switch {
+	case !r.Unresolved(now):
+		return 0
+	case r.State == Processing:
+		return r.LeaseExpiresAt
+	}
+	return r.UnknownSince
+}
+
 // Shown is the state that Reserve goes by and Lookup shows.
 func (r *Record) Shown(now Time) State {
 	switch {

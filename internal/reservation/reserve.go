@@ -121,10 +121,7 @@ func owned(now Time, rec *Record, repeated bool) *Owned {
 }
 
 func unresolved(now Time, rec *Record) *Unresolved {
-	since := rec.UnknownSince
-	if rec.State == Processing {
-		since = rec.LeaseExpiresAt
-	}
+	since := rec.UnresolvedSince(now)
 	return &Unresolved{
 		Since: since, Attempt: rec.Attempt, Owner: rec.Owner, Checkpoint: rec.Checkpoint,
 		Version: rec.Version, PolicyVersion: rec.PolicyVersion, Elapsed: now.Sub(since),

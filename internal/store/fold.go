@@ -33,12 +33,18 @@ func Groups(commands []reservation.Command) []Group {
 }
 
 // Fold runs the commands of a group on the record, in order, and notes each outcome.
-// It returns what is to be stored: rec itself if nothing changed.
-func (g Group) Fold(now reservation.Time, rec *reservation.Record, commands []reservation.Command, outcomes []reservation.Outcome) *reservation.Record {
+// It returns what is to be stored: rec itself if nothing changed; and with it, in the same
+// commit, the acts of operators.
+func (g Group) Fold(now reservation.Time, rec *reservation.Record, commands []reservation.Command, outcomes []reservation.Outcome) (*reservation.Record, []*reservation.AuditEntry) {
+	var acts []*reservation.AuditEntry
 	for _, i := range g.Indexes {
-		rec, outcomes[i] = reservation.Decide(now, rec, commands[i])
+		before := rec
+		rec, outcomes[i] = reservation.Decide(now, before, commands[i])
+		if act := reservation.Audited(now, commands[i], before, rec); act != nil {
+			acts = append(acts, act)
+		}
 	}
-	return rec
+	return rec, acts
 }
 
 // Answer notes one outcome for every command of the group.

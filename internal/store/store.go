@@ -50,14 +50,23 @@ type Store interface {
 	// Error: STORE_UNAVAILABLE.
 	Get(ctx context.Context, wanted []Wanted) (Snapshot, error)
 
-	// List reads records in the order of their addresses. Error: STORE_UNAVAILABLE.
-	List(ctx context.Context, query Query) ([]Entry, error)
+	// List reads a page of the records that a query selects, in the order of their
+	// addresses, without what can be large: result, checkpoint and history. What has
+	// expired is missing, swept or not. One that can't be decoded hides no other. Error:
+	// STORE_UNAVAILABLE.
+	List(ctx context.Context, query Query) (Page, error)
 
-	// Sweep deletes at most limit expired records, oldest expiry first, and tells
-	// how far it came. It never deletes a record that is PROCESSING, UNKNOWN or
-	// within its retention by the store's clock at the moment of deletion. Several
-	// processes may sweep at the same time. Error: STORE_UNAVAILABLE; what was
-	// swept before stays swept.
+	// Audit reads a page of the acts of operators, newest first. They were stored in
+	// the same commit as the change that each is about, and nothing removes them. Error:
+	// STORE_UNAVAILABLE.
+	Audit(ctx context.Context, query AuditQuery) (AuditPage, error)
+
+	// Sweep deletes at most limit expired records, oldest expiry first, and takes out at
+	// most limit bodies of results that have expired before their records; it tells how
+	// far it came. It never deletes a record that is PROCESSING, UNKNOWN or within its
+	// retention by the store's clock at the moment of deletion, nor takes out the body
+	// of another result than the one that has expired. Several processes may sweep at the
+	// same time. Error: STORE_UNAVAILABLE; what was swept before stays swept.
 	Sweep(ctx context.Context, limit int) (Swept, error)
 
 	// Stats counts. Error: STORE_UNAVAILABLE.
@@ -164,44 +173,14 @@ type Found struct {
 	Seen Seen
 }
 
-// Entry is a record with its address. Record is nil where it can't be decoded.
-type Entry struct {
-	Address reservation.Address
-	Record  *reservation.Record
-}
-
-// Query selects what List reads.
-type Query struct {
-	// Tenant and Namespace select; empty = all. Namespace needs Tenant.
-	Tenant, Namespace string
-	// OpenOnly: only records that are PROCESSING or UNKNOWN.
-	OpenOnly bool
-	// After is where the page before ended; zero = from the start.
-	After reservation.Address
-	// Limit is the most entries read: 1 to MaxBatch.
-	Limit int
-}
-
 // Swept is how far a sweep came.
 type Swept struct {
-	Deleted int
-	// More: expired records are left.
+	Deleted  int // records
+	Stripped int // results of their bodies
+	// More: something that has expired is left.
 	More bool
-	// Lag is how long the oldest expired record left has been expired.
+	// Lag is how long the oldest that is left, record or body, has been expired.
 	Lag time.Duration
-}
-
-// Stats are counts by the store's clock. Expired records count until they are swept.
-type Stats struct {
-	Now reservation.Time
-	// Live, Lapsed and Unknown count what has not finished: leased; silent past its
-	// lease and safe to take over; unresolved.
-	Live, Lapsed, Unknown int64
-	// OldestUnresolved is since when the oldest unresolved record is so; zero =
-	// there is none.
-	OldestUnresolved reservation.Time
-	// Finished estimates the finished records.
-	Finished int64
 }
 
 // Report is what Check found.
@@ -222,26 +201,5 @@ func (r *Report) Add(address reservation.Address, problem string) {
 	r.FaultCount++
 	if len(r.Faults) < MaxFaults {
 		r.Faults = append(r.Faults, Fault{Address: address, Problem: problem})
-	}
-}
-
-// Count counts one stored record.
-func (s *Stats) Count(rec *reservation.Record) {
-	switch {
-	case rec.Unresolved(s.Now):
-		s.Unknown++
-		since := rec.UnknownSince
-		if rec.State == reservation.Processing {
-			since = rec.LeaseExpiresAt
-		}
-		if s.OldestUnresolved == 0 || since < s.OldestUnresolved {
-			s.OldestUnresolved = since
-		}
-	case rec.Lapsed(s.Now):
-		s.Lapsed++
-	case rec.State == reservation.Processing:
-		s.Live++
-	default:
-		s.Finished++
 	}
 }

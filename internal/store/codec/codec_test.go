@@ -52,7 +52,20 @@ func golden() map[string]*reservation.Record {
 	omitted.Result = &reservation.Result{BodyOmitted: true, BodyRef: "s3://bucket/key"}
 	empty := omitted
 	empty.Result = &reservation.Result{}
-	return map[string]*reservation.Record{"plain": plain, "full": &full, "omitted": &omitted, "empty-result": &empty}
+	traced := *plain
+	for i := range traced.Trace {
+		traced.Trace[i] = byte(i)
+	}
+	ageing := omitted
+	ageing.Result = &reservation.Result{Status: 200, Body: []byte("goes earlier"), BodyRetention: time.Hour}
+	stripped := omitted
+	stripped.Result = ageing.Result.WithoutBody()
+	erased := omitted
+	erased.Result, erased.ErasedAt = &reservation.Result{Status: 200, BodyOmitted: true}, 1_700_000_020_000_000
+	return map[string]*reservation.Record{
+		"plain": plain, "full": &full, "omitted": &omitted, "empty-result": &empty,
+		"traced": &traced, "ageing": &ageing, "stripped": &stripped, "erased": &erased,
+	}
 }
 
 // What was ever stored stays readable, and is written the same way.
@@ -90,6 +103,40 @@ func TestANewerVersionIsRefused(t *testing.T) {
 	}
 }
 
+// Acts of operators are kept for good.
+func TestAuditEntriesAreReadAsTheyWereWritten(t *testing.T) {
+	entry := &reservation.AuditEntry{
+		ID: 7, At: 1_700_000_020_000_000, Actor: "olga", Act: reservation.ActResolve,
+		Address: reservation.Address{Tenant: "acme", Namespace: "payments", Key: "charge-1"},
+		Before:  reservation.Standing{State: reservation.Unknown, Version: 5},
+		After:   reservation.Standing{State: reservation.Succeeded, Version: 6},
+		Verdict: reservation.VerdictSucceeded, Reason: "the bank\nsays yes", Evidence: "statement 17", ResultDigest: reservation.ResultDigest{1},
+	}
+	const path = "testdata/audit-v1.hex"
+	encoded := hex.EncodeToString(EncodeAudit(entry)) + "\n"
+	if *update {
+		if err := os.WriteFile(path, []byte(encoded), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || encoded != string(want) {
+		t.Fatalf("it is written as\n%s, in the golden file it is\n%s (%v)", encoded, want, err)
+	}
+	stored, err := hex.DecodeString(strings.TrimSpace(string(want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read, err := DecodeAudit(7, stored); err != nil || !reflect.DeepEqual(read, entry) {
+		t.Errorf("read as %+v (%v), want %+v", read, err, entry)
+	}
+	for n := range stored {
+		if read, err := DecodeAudit(7, stored[:n]); err == nil && reflect.DeepEqual(read, entry) {
+			t.Errorf("the first %d of %d bytes read as the whole", n, len(stored))
+		}
+	}
+}
+
 // A later minor version may add fields: they are skipped.
 func TestUnknownFieldsAreSkipped(t *testing.T) {
 	rec := golden()["full"]
@@ -112,6 +159,7 @@ func TestWhatIsCutOffIsRefusedOrHasLostItsLastField(t *testing.T) {
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	text := rapid.StringN(0, 20, 60)
 	raw := rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 40), clone)
+	hours := rapid.Map(rapid.IntRange(0, 9600), func(v int) time.Duration { return time.Duration(v) * time.Hour })
 	time := rapid.Map(rapid.Int64(), func(v int64) reservation.Time { return reservation.Time(v) })
 	rapid.Check(t, func(t *rapid.T) {
 		rec := &reservation.Record{
@@ -125,10 +173,15 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			ReservedAt: time.Draw(t, "reserved"), LeaseExpiresAt: time.Draw(t, "lease"), LeaseCapAt: time.Draw(t, "cap"),
 			FinishedAt: time.Draw(t, "finished"), ExpiresAt: time.Draw(t, "expires"), RetryAt: time.Draw(t, "retry"),
 			UnknownSince: time.Draw(t, "unknown"), Told: reservation.OutcomeKind(rapid.Uint8().Draw(t, "told")),
-			HistoryDropped: rapid.Int64().Draw(t, "dropped"),
+			HistoryDropped: rapid.Int64().Draw(t, "dropped"), ErasedAt: time.Draw(t, "erased"),
+			Trace: reservation.TraceContext(rapid.SliceOfN(rapid.Byte(), 25, 25).Draw(t, "trace")),
 		}
 		if rapid.Bool().Draw(t, "has result") {
-			rec.Result = &reservation.Result{Status: rapid.Int32().Draw(t, "status"), Body: raw.Draw(t, "body"), BodyRef: text.Draw(t, "ref")}
+			rec.Result = &reservation.Result{
+				Status: rapid.Int32().Draw(t, "status"), Body: raw.Draw(t, "body"), BodyRef: text.Draw(t, "ref"),
+				BodyRetention: hours.Draw(t, "body retention"),
+				Whole:         reservation.ResultDigest(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "whole")),
+			}
 			for range rapid.IntRange(0, 3).Draw(t, "headers") {
 				rec.Result.Headers = append(rec.Result.Headers, reservation.Header{Name: text.Draw(t, "name"), Value: raw.Draw(t, "value")})
 			}

@@ -37,6 +37,8 @@ const (
 	fieldJudged             = 25
 	fieldResult             = 26
 	fieldHistory            = 27
+	fieldErasedAt           = 28
+	fieldTrace              = 29
 )
 
 // EncodeRecord is the stored form of a record.
@@ -76,6 +78,10 @@ func EncodeRecord(r *reservation.Record) []byte {
 	}
 	if history := EncodeHistory(r); history != nil {
 		w.message(fieldHistory, history)
+	}
+	w.int(fieldErasedAt, int64(r.ErasedAt))
+	if r.Trace != (reservation.TraceContext{}) {
+		w.bytes(fieldTrace, r.Trace[:])
 	}
 	return w.buf
 }
@@ -139,6 +145,10 @@ func DecodeRecord(data []byte) (*reservation.Record, error) {
 			r.Result, err = DecodeResult(v.bytes)
 		case fieldHistory:
 			err = DecodeHistory(v.bytes, r)
+		case fieldErasedAt:
+			r.ErasedAt = v.time()
+		case fieldTrace:
+			err = array(r.Trace[:], v.bytes)
 		}
 		return err
 	})

@@ -16,6 +16,9 @@ const (
 	fieldBodyRef     = 6
 	fieldDecisionID  = 7
 
+	fieldBodyRetention = 8
+	fieldWhole         = 9
+
 	fieldHeaderName  = 1
 	fieldHeaderValue = 2
 )
@@ -35,6 +38,10 @@ func EncodeResult(r *reservation.Result) []byte {
 	w.bool(fieldBodyOmitted, r.BodyOmitted)
 	w.string(fieldBodyRef, r.BodyRef)
 	w.string(fieldDecisionID, r.DecisionID)
+	w.int(fieldBodyRetention, r.BodyRetention.Microseconds())
+	if r.Whole != (reservation.ResultDigest{}) {
+		w.bytes(fieldWhole, r.Whole[:])
+	}
 	return w.buf
 }
 
@@ -61,6 +68,10 @@ func DecodeResult(data []byte) (*reservation.Result, error) {
 			r.BodyRef = v.string()
 		case fieldDecisionID:
 			r.DecisionID = v.string()
+		case fieldBodyRetention:
+			r.BodyRetention = v.duration()
+		case fieldWhole:
+			return array(r.Whole[:], v.bytes)
 		}
 		return nil
 	})

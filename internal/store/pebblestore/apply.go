@@ -78,15 +78,21 @@ func (s *Store) decideGroup(w *writes, now reservation.Time, group store.Group, 
 		group.Answer(s.refusal(err), outcomes)
 		return
 	}
-	if next := group.Fold(now, rec, commands, outcomes); next != rec {
+	next, acts := group.Fold(now, rec, commands, outcomes)
+	if next != rec {
 		s.put(w, group.Address, key, rec, next)
+	}
+	for _, act := range acts {
+		s.audited++
+		w.set(auditKey(s.audited), codec.EncodeAudit(act))
 	}
 }
 
-// put stores a record and moves its index entry. The lock is held, and rec is what is
+// put stores a record and moves its index entries. The lock is held, and rec is what is
 // stored now.
 func (s *Store) put(w *writes, address reservation.Address, key []byte, rec, next *reservation.Record) {
 	w.set(key, codec.EncodeRecord(next))
+	w.moveBody(bodyKey(address, rec), bodyKey(address, next))
 	from, to := indexKey(address, rec), indexKey(address, next)
 	if bytes.Equal(from, to) {
 		return

@@ -10,6 +10,7 @@ import (
 
 	"github.com/idemd/idemd/internal/reservation"
 	"github.com/idemd/idemd/internal/store"
+	"github.com/idemd/idemd/internal/store/codec"
 )
 
 // Check implements store.Store. It reads a view: writers go on meanwhile.
@@ -20,15 +21,7 @@ func (s *Store) Check(ctx context.Context) (store.Report, error) {
 	var report store.Report
 	err := s.read(ctx, func(v *view) error {
 		c := &checker{store: s, view: v, report: &report}
-		for _, keys := range []span{
-			{nil, []byte{prefixExpiry}},
-			prefixSpan(prefixExpiry),
-			{[]byte{prefixExpiry + 1}, []byte{prefixOpen}},
-			prefixSpan(prefixOpen),
-			{[]byte{prefixOpen + 1}, []byte{prefixRecord}},
-			prefixSpan(prefixRecord),
-			{[]byte{prefixRecord + 1}, nil},
-		} {
+		for _, keys := range c.spans() {
 			if err := c.span(ctx, keys); err != nil {
 				return err
 			}
@@ -50,6 +43,19 @@ type checker struct {
 	report *store.Report
 	expiry int64 // entries of the expiry index
 	gaps   bool  // there are entries that could not be read
+	// lastAct is the id of the last act of an operator.
+	lastAct int64
+}
+
+// spans are all keys there can be: those of each kind, and what lies between them.
+func (c *checker) spans() (all []span) {
+	var from []byte
+	for _, prefix := range []byte{prefixAudit, prefixBody, prefixExpiry, prefixOpen, prefixRecord} { // in their order
+		kind := prefixSpan(prefix)
+		all = append(all, span{from, kind.lower}, kind)
+		from = kind.upper
+	}
+	return append(all, span{from, nil})
 }
 
 // span checks the entries of a span, and reports the gap in which they can't be read:
@@ -101,8 +107,8 @@ func (c *checker) walk(ctx context.Context, keys span, first, next func(*pebble.
 func nearest(key []byte) reservation.Address {
 	var address reservation.Address
 	switch key[0] {
-	case prefixRecord, prefixOpen, prefixExpiry:
-		address, _ = indexed(key)
+	case prefixRecord, prefixOpen, prefixExpiry, prefixBody:
+		address, _ = addressOf(key)
 	}
 	return address
 }
@@ -116,8 +122,10 @@ func (c *checker) entry(key, value []byte) {
 	switch key[0] {
 	case prefixRecord:
 		c.record(key, value)
-	case prefixOpen, prefixExpiry:
+	case prefixOpen, prefixExpiry, prefixBody:
 		c.index(key)
+	case prefixAudit:
+		c.act(key, value)
 	case prefixMeta:
 		c.meta(key, value)
 	default:
@@ -141,7 +149,14 @@ func (c *checker) record(key, value []byte) {
 	if err := rec.Check(); err != nil {
 		c.report.Add(address, err.Error())
 	}
-	index := indexKey(address, rec)
+	c.indexed(address, indexKey(address, rec))
+	if body := bodyKey(address, rec); body != nil {
+		c.indexed(address, body)
+	}
+}
+
+// indexed checks that an index entry of a record is there.
+func (c *checker) indexed(address reservation.Address, index []byte) {
 	switch found, err := c.has(index); {
 	case err != nil:
 		c.report.Add(address, fmt.Sprintf("the record's entry in the index %q can't be read: %v", index[0], err))
@@ -150,10 +165,26 @@ func (c *checker) record(key, value []byte) {
 	}
 }
 
+// act checks an act of an operator: it can be decoded, and stands right behind the one
+// before it.
+func (c *checker) act(key, value []byte) {
+	id, err := parseAuditKey(key)
+	if err == nil {
+		_, err = codec.DecodeAudit(id, value)
+	}
+	switch {
+	case err != nil:
+		c.report.Add(reservation.Address{}, fmt.Sprintf("act %d of an operator: %v", id, err))
+	case id != c.lastAct+1 && !c.gaps:
+		c.report.Add(reservation.Address{}, fmt.Sprintf("act %d of an operator follows %d", id, c.lastAct))
+	}
+	c.lastAct = id
+}
+
 // index checks that an index entry is the one that its record has. Together with
-// record this leaves exactly one entry for each record.
+// record this leaves exactly the entries that each record has.
 func (c *checker) index(key []byte) {
-	address, err := indexed(key)
+	address, err := addressOf(key)
 	if err != nil {
 		c.report.Add(address, fmt.Sprintf("a malformed entry in the index %q", key[0]))
 		return
@@ -166,16 +197,16 @@ func (c *checker) index(key []byte) {
 	case errors.Is(err, errUnreadable): // reported as a record
 	case err != nil:
 		c.report.Add(address, fmt.Sprintf("the record can't be read: %v", err))
-	case !bytes.Equal(key, indexKey(address, rec)):
+	case !bytes.Equal(key, indexKey(address, rec)) && !bytes.Equal(key, bodyKey(address, rec)):
 		c.report.Add(address, fmt.Sprintf("an entry in the index %q that its record does not have", key[0]))
 	}
 }
 
-func indexed(key []byte) (reservation.Address, error) {
-	if key[0] == prefixOpen {
+func addressOf(key []byte) (reservation.Address, error) {
+	if key[0] == prefixOpen || key[0] == prefixRecord {
 		return parseAddressKey(key)
 	}
-	_, address, err := parseExpiryKey(key)
+	_, address, err := parseTimedKey(key)
 	return address, err
 }
 

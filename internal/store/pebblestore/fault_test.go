@@ -116,10 +116,11 @@ func mustRefuse(t *testing.T, s *Store) {
 	}
 	_, get := s.Get(ctx, store.Want(a))
 	_, list := s.List(ctx, store.Query{Limit: 1})
+	_, audit := s.Audit(ctx, store.AuditQuery{Limit: 1})
 	_, sweep := s.Sweep(ctx, 1)
 	_, stats := s.Stats(ctx)
 	_, check := s.Check(ctx)
-	for what, err := range map[string]error{"Get": get, "List": list, "Sweep": sweep, "Stats": stats, "Check": check, "Ping": s.Ping(ctx)} {
+	for what, err := range map[string]error{"Get": get, "List": list, "Audit": audit, "Sweep": sweep, "Stats": stats, "Check": check, "Ping": s.Ping(ctx)} {
 		var refused *reservation.Error
 		unavailable := errors.As(err, &refused) && refused.Reason == reservation.StoreUnavailable
 		if !unavailable && !(what == "Ping" && errors.Is(err, store.ErrFailed)) {

@@ -205,15 +205,22 @@ func stored(t testing.TB, s store.Store) map[reservation.Address]*reservation.Re
 	t.Helper()
 	all := make(map[reservation.Address]*reservation.Record)
 	for query := (store.Query{Limit: store.MaxBatch}); ; {
-		entries, err := s.List(context.Background(), query)
+		page, err := s.List(context.Background(), query)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, entry := range entries {
-			all[entry.Address] = entry.Record
-			query.After = entry.Address
+		var addresses []reservation.Address
+		for _, entry := range page.Entries {
+			addresses = append(addresses, entry.Address)
 		}
-		if len(entries) < query.Limit {
+		whole, err := s.Get(context.Background(), store.Want(addresses...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range whole.Found {
+			all[addresses[found.Index]] = found.Record
+		}
+		if query.After = page.End; !page.More {
 			return all
 		}
 	}

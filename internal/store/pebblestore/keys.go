@@ -10,6 +10,8 @@ import (
 
 // The first byte of a key says what the entry is. Written to disk: never reused.
 const (
+	prefixAudit  = 'a' // a, id → the entry: one for each act of an operator
+	prefixBody   = 'b' // b, when the body expires, address → nothing: one for each result whose body goes first
 	prefixExpiry = 'e' // e, expires_at, address → nothing: one for each finished record
 	prefixMeta   = 'm' // m, name → 8 bytes
 	prefixOpen   = 'o' // o, address → nothing: one for each record that is PROCESSING or UNKNOWN
@@ -48,9 +50,25 @@ func openKey(a reservation.Address) []byte { return addressKey(prefixOpen, a) }
 
 // expiryKey sorts by time first. Times are positive: their unsigned order is theirs.
 func expiryKey(at reservation.Time, a reservation.Address) []byte {
+	return timedKey(prefixExpiry, at, a)
+}
+
+func timedKey(prefix byte, at reservation.Time, a reservation.Address) []byte {
 	key := make([]byte, 0, 1+8+len(a.Tenant)+1+len(a.Namespace)+1+len(a.Key))
-	key = binary.BigEndian.AppendUint64(append(key, prefixExpiry), uint64(at))
+	key = binary.BigEndian.AppendUint64(append(key, prefix), uint64(at))
 	return appendAddress(key, a)
+}
+
+// auditKey sorts by id; ids are positive.
+func auditKey(id int64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{prefixAudit}, uint64(id))
+}
+
+func parseAuditKey(key []byte) (id int64, err error) {
+	if len(key) != 1+8 {
+		return 0, errKey
+	}
+	return int64(binary.BigEndian.Uint64(key[1:])), nil
 }
 
 func metaKey(name string) []byte { return append([]byte{prefixMeta}, name...) }
@@ -66,6 +84,15 @@ func indexKey(a reservation.Address, rec *reservation.Record) []byte {
 	return openKey(a)
 }
 
+// bodyKey is the index entry of a result whose body expires before its record; nil = it
+// does not.
+func bodyKey(a reservation.Address, rec *reservation.Record) []byte {
+	if rec == nil || rec.BodyExpiresAt() == 0 {
+		return nil
+	}
+	return timedKey(prefixBody, rec.BodyExpiresAt(), a)
+}
+
 // parseAddress reads what appendAddress wrote.
 func parseAddress(b []byte) (reservation.Address, error) {
 	tenant, rest, found := bytes.Cut(b, []byte{separator})
@@ -79,7 +106,8 @@ func parseAddress(b []byte) (reservation.Address, error) {
 // parseAddressKey reads a key of the record range or the open index.
 func parseAddressKey(key []byte) (reservation.Address, error) { return parseAddress(key[1:]) }
 
-func parseExpiryKey(key []byte) (reservation.Time, reservation.Address, error) {
+// parseTimedKey reads a key of the expiry index or the index of bodies.
+func parseTimedKey(key []byte) (reservation.Time, reservation.Address, error) {
 	if len(key) < 1+8 {
 		return 0, reservation.Address{}, errKey
 	}
@@ -110,8 +138,9 @@ func tenantSpan(prefix byte, tenant, namespace string) span {
 	return span{append(lower, separator), upper}
 }
 
-// dueSpan holds the index entries of what has expired by now, from position on.
+// dueSpan holds the entries, of the index that position lies in, of what has expired by
+// now, from position on.
 func dueSpan(position []byte, now reservation.Time) span {
-	upper := binary.BigEndian.AppendUint64([]byte{prefixExpiry}, uint64(now)+1)
+	upper := binary.BigEndian.AppendUint64([]byte{position[0]}, uint64(now)+1)
 	return span{position, upper}
 }

@@ -54,7 +54,7 @@ func TestKeysReadBack(t *testing.T) {
 				t.Fatalf("read back %v, %v", got, err)
 			}
 		}
-		if gotAt, got, err := parseExpiryKey(expiryKey(at, a)); err != nil || got != a || gotAt != at {
+		if gotAt, got, err := parseTimedKey(expiryKey(at, a)); err != nil || got != a || gotAt != at {
 			t.Fatalf("read back %v, %d, %v", got, gotAt, err)
 		}
 	})

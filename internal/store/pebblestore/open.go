@@ -166,6 +166,9 @@ func (s *Store) load(options Options) error {
 		return err
 	}
 	s.finished, s.finishedStored = int64(finished), int64(finished)
+	if s.audited, err = lastAudited(s.db); err != nil {
+		return err
+	}
 	s.startClock(options, reservation.Time(floor))
 	return s.failure()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -14,8 +15,9 @@ import (
 // view is the store at one moment.
 type view struct {
 	*pebble.Snapshot
-	now      reservation.Time
-	position []byte // where the next sweep begins
+	now reservation.Time
+	// swept and stripped are where the next sweeps begin.
+	swept, stripped []byte
 	// link must be done before what was seen is told.
 	link *link
 }
@@ -31,7 +33,7 @@ func (s *Store) look(ctx context.Context) (*view, error) {
 	w := &writes{batch: s.db.NewBatch()}
 	now := s.tick(w)
 	l := s.commit(w)
-	v := &view{Snapshot: s.db.NewSnapshot(), now: now, position: s.swept, link: l}
+	v := &view{Snapshot: s.db.NewSnapshot(), now: now, swept: s.swept, stripped: s.stripped, link: l}
 	done = true
 	return v, nil
 }
@@ -84,31 +86,37 @@ func (s *Store) Get(ctx context.Context, wanted []store.Wanted) (store.Snapshot,
 }
 
 // List implements store.Store.
-func (s *Store) List(ctx context.Context, query store.Query) ([]store.Entry, error) {
-	var entries []store.Entry
+func (s *Store) List(ctx context.Context, query store.Query) (store.Page, error) {
+	var page store.Page
 	err := s.read(ctx, func(v *view) error {
+		page.Now = v.now
 		return s.scan(ctx, v, querySpan(query), func(key, value []byte) (bool, error) {
-			entry, err := listed(v, key, value)
-			if err == nil {
-				entries = append(entries, entry)
+			entry, size, err := listed(v, key, value)
+			if err != nil {
+				return false, err
 			}
-			return len(entries) < query.Limit, err
+			return page.Add(query, entry.Address, entry.Record, size), nil
 		})
 	})
 	if err != nil {
-		return nil, err
+		return store.Page{}, err
 	}
-	return entries, nil
+	return page, nil
 }
 
 // querySpan holds what a query selects, in one range: of the records, or of the open
 // index.
 func querySpan(query store.Query) span {
 	prefix := byte(prefixRecord)
-	if query.OpenOnly {
+	if query.OpenOnly() {
 		prefix = prefixOpen
 	}
 	keys := tenantSpan(prefix, query.Tenant, query.Namespace)
+	if query.Tenant != "" && query.Namespace != "" && query.KeyPrefix != "" {
+		keys.lower = append(keys.lower, query.KeyPrefix...)
+		keys.upper = bytes.Clone(keys.lower)
+		keys.upper[len(keys.upper)-1]++ // keys are ASCII: there is no carry
+	}
 	if query.After != (reservation.Address{}) {
 		if next := after(addressKey(prefix, query.After)); bytes.Compare(next, keys.lower) > 0 {
 			keys.lower = next
@@ -117,22 +125,27 @@ func querySpan(query store.Query) span {
 	return keys
 }
 
-// listed is the entry that a key of either range stands for.
-func listed(v *view, key, value []byte) (store.Entry, error) {
-	address, err := parseAddressKey(key)
-	if err != nil {
-		return store.Entry{}, err
+// listed is the entry that a key of either range stands for, and the size of its record.
+func listed(v *view, key, value []byte) (entry store.Entry, size int, err error) {
+	if entry.Address, err = parseAddressKey(key); err != nil {
+		return entry, 0, err
 	}
-	var rec *reservation.Record
-	if key[0] == prefixRecord {
-		rec, err = decode(value)
-	} else {
-		rec, err = readRecord(v, recordKey(address))
+	if key[0] != prefixRecord {
+		var closer io.Closer
+		value, closer, err = v.Get(recordKey(entry.Address))
+		switch {
+		case errors.Is(err, pebble.ErrNotFound):
+			return entry, 0, nil // as one that can't be decoded: Check tells the two apart
+		case err != nil:
+			return entry, 0, err
+		}
+		defer closer.Close()
 	}
+	entry.Record, err = decode(value)
 	if errors.Is(err, errUnreadable) {
 		err = nil
 	}
-	return store.Entry{Address: address, Record: rec}, err
+	return entry, len(value), err
 }
 
 // Stats implements store.Store. What has not finished is counted one by one, through
@@ -147,9 +160,9 @@ func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
 			return err
 		}
 		err = s.scan(ctx, v, prefixSpan(prefixOpen), func(key, value []byte) (bool, error) {
-			entry, err := listed(v, key, value)
+			entry, _, err := listed(v, key, value)
 			if entry.Record != nil {
-				stats.Count(entry.Record)
+				stats.Count(entry.Address, entry.Record)
 			}
 			return true, err
 		})

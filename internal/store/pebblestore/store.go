@@ -49,8 +49,10 @@ type Store struct {
 	// finished is the number of entries of the expiry index; finishedStored is what
 	// the meta entry says.
 	finished, finishedStored int64
-	// swept is where the next sweep begins.
-	swept []byte
+	// audited is the id of the latest act of an operator.
+	audited int64
+	// swept is where the next sweep of records begins, and of bodies.
+	swept, stripped []byte
 }
 
 var errClosed = errors.New("the store is closed")
@@ -69,6 +71,7 @@ func newStore(options Options) *Store {
 		synced:      make(chan struct{}),
 		lock:        make(chan struct{}, 1),
 		swept:       []byte{prefixExpiry},
+		stripped:    []byte{prefixBody},
 	}
 }
 

@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -28,6 +29,21 @@ func (w *writes) delete(key []byte) { w.note(w.batch.Delete(key, nil)) }
 // deleted, which is what SingleDelete asks for: the two vanish as soon as they meet,
 // mostly in memory, and leave nothing that a scan of the index must step over.
 func (w *writes) deleteIndex(key []byte) { w.note(w.batch.SingleDelete(key, nil)) }
+
+// moveBody moves an entry of the index of bodies; nil = there is none. Few records have
+// one, and a program from before there was that index may have left some behind: they are
+// not deleted as the others are.
+func (w *writes) moveBody(from, to []byte) {
+	if bytes.Equal(from, to) {
+		return
+	}
+	if from != nil {
+		w.delete(from)
+	}
+	if to != nil {
+		w.set(to, nil)
+	}
+}
 
 func (w *writes) setMeta(name string, value uint64) {
 	w.set(metaKey(name), bigEndian(value))

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,72 +14,45 @@ import (
 // own business: pg_amcheck tells.
 func (s *Store) Check(ctx context.Context) (store.Report, error) {
 	var report store.Report
-	query := store.Query{Limit: store.MaxBatch}
-	for {
-		last, err := s.checkPage(ctx, query, &report)
-		switch {
-		case damaged(err) && query.Limit > 1:
-			// Something on this page can't be read: row by row from here.
-			query.Limit = 1
-			continue
-		case damaged(err):
-			last, err = s.nameUnreadable(ctx, query, err, &report)
-			query.Limit = store.MaxBatch
+	for part := (span{limit: store.MaxBatch}); ; {
+		read, err := s.step(ctx, s.pool, part)
+		if damaged(err) {
+			read, err = s.around(ctx, part, fmt.Errorf("the database can't read the row: %s", describe(err)))
 		}
 		if err != nil {
 			return report, store.Unavailable()
 		}
-		if last == (reservation.Address{}) {
-			return report, nil
-		}
-		query.After = last
-	}
-}
-
-// nameUnreadable reports the row behind query.After, which the database can't read, by
-// its key, which it can.
-func (s *Store) nameUnreadable(ctx context.Context, query store.Query, damage error, report *store.Report) (reservation.Address, error) {
-	address, err := readingDamage(ctx, s, s.pool, func(ctx context.Context, conn *pgx.Conn) (a reservation.Address, err error) {
-		err = conn.QueryRow(ctx, `SELECT tenant, namespace, key FROM idemd.reservations
-WHERE (tenant, namespace, key) > ($1::text, $2::text, $3::text) ORDER BY tenant, namespace, key LIMIT 1`,
-			query.After.Tenant, query.After.Namespace, query.After.Key).Scan(&a.Tenant, &a.Namespace, &a.Key)
-		return a, err
-	})
-	if err != nil {
-		return address, err
-	}
-	report.Records++
-	report.Add(address, "the database can't read the row: "+describe(damage))
-	return address, nil
-}
-
-// checkPage checks one page and returns where it ended; zero = there was none. The
-// page's findings are added only once all of it was read, for it may be read twice.
-func (s *Store) checkPage(ctx context.Context, query store.Query, report *store.Report) (last reservation.Address, err error) {
-	type page struct {
-		last    reservation.Address
-		records int64
-		faults  []store.Fault
-	}
-	read, err := readingDamage(ctx, s, s.pool, func(ctx context.Context, conn *pgx.Conn) (p page, err error) {
-		err = s.page(ctx, conn, query, func(address reservation.Address, rec *reservation.Record, damage error) {
-			p.last = address
-			p.records++
+		for _, row := range read.all {
+			part.after = row.address
+			report.Records++
+			damage := row.damage
 			if damage == nil {
-				damage = rec.Check()
+				damage = row.record.Check()
 			}
 			if damage != nil {
-				p.faults = append(p.faults, store.Fault{Address: address, Problem: damage.Error()})
+				report.Add(row.address, damage.Error())
 			}
-		})
-		return p, err
+		}
+		if !read.more {
+			return report, s.checkActs(ctx, &report)
+		}
+	}
+}
+
+// checkActs looks for gaps among the acts of operators.
+func (s *Store) checkActs(ctx context.Context, report *store.Report) error {
+	type ids struct{ first, last, head, count int64 }
+	read, err := reading(ctx, s, s.side, func(ctx context.Context, conn *pgx.Conn) (i ids, err error) {
+		err = conn.QueryRow(ctx, `SELECT COALESCE(min(a.id), 1), COALESCE(max(a.id), 0), count(*), (SELECT max(h.last) FROM idemd.audit_head AS h)
+FROM idemd.audit AS a`).Scan(&i.first, &i.last, &i.count, &i.head)
+		return i, err
 	})
 	if err != nil {
-		return last, err
+		return err
 	}
-	report.Records += read.records
-	for _, fault := range read.faults {
-		report.Add(fault.Address, fault.Problem)
+	if read.first != 1 || read.last != read.head || read.count != read.head {
+		report.Add(reservation.Address{}, fmt.Sprintf("acts of operators are missing: %d were given ids, there are %d, from %d to %d",
+			read.head, read.count, read.first, read.last))
 	}
-	return read.last, nil
+	return nil
 }

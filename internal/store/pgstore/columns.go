@@ -45,6 +45,9 @@ func recordColumns() []column {
 		{"checkpoint", "bytea", ""},
 		{"result", "bytea", ""},
 		{"history", "bytea", ""},
+		{"trace", "bytea", ""},
+		{"erased_at", "bigint", "0"},
+		{"body_expires_at", "bigint", "0"},
 	}
 }
 

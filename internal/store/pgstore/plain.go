@@ -76,10 +76,10 @@ func (p *plain) takes(group store.Group) bool {
 func (p *plain) run(ctx context.Context, conn *pgx.Conn) error {
 	batch := p.store.beginning()
 	if len(p.completes.groups) > 0 {
-		batch.Queue(p.store.statements.plainComplete, p.completes.arguments()...).Query(p.completes.collect)
+		batch.Queue(p.completes.statement(p.store.statements), p.completes.arguments()...).Query(p.completes.collect)
 	}
 	if n := len(p.reserves.groups); n > 0 {
-		batch.Queue(p.store.statements.plainReserve, p.reserves.arguments()...).Query(p.reserves.collect)
+		batch.Queue(p.reserves.statement(p.store.statements), p.reserves.arguments()...).Query(p.reserves.collect)
 		batch.Queue(p.store.statements.demandPlain, tolerated(n).Microseconds())
 	}
 	batch.Queue("COMMIT").Exec(demandCommitted)
@@ -116,6 +116,8 @@ type plainReserves struct {
 	onLapse                                []int16
 	scheme, owner, policyVersion           []string
 	digest, token                          [][]byte
+	trace                                  [][]byte
+	traced                                 bool // some are
 
 	written []bool
 	now     reservation.Time
@@ -138,13 +140,29 @@ func (r *plainReserves) add(group store.Group, c *reservation.Reserve) {
 	r.policyVersion = append(r.policyVersion, c.PolicyVersion)
 	r.digest = append(r.digest, c.Fingerprint.Digest)
 	r.token = append(r.token, token[:])
+	if c.Trace == (reservation.TraceContext{}) {
+		r.trace = append(r.trace, nil)
+	} else {
+		r.trace, r.traced = append(r.trace, c.Trace[:]), true
+	}
+}
+
+func (r *plainReserves) statement(s statements) string {
+	if r.traced {
+		return s.tracedReserve
+	}
+	return s.plainReserve
 }
 
 func (r *plainReserves) arguments() []any {
-	return []any{
+	arguments := []any{
 		r.tenant, r.namespace, r.key, r.retention, r.lease, r.leaseCap, r.firstTried, r.attempts, r.onLapse,
 		r.scheme, r.owner, r.policyVersion, r.digest, r.token, reservation.MaxClockAhead.Microseconds(),
 	}
+	if r.traced {
+		arguments = append(arguments, r.trace)
+	}
+	return arguments
 }
 
 // collect notes what was inserted. Rows come back in the order they were given.
@@ -172,23 +190,38 @@ type plainCompletes struct {
 	tenant, namespace, key []string
 	token, result          [][]byte
 	retention              []int64
+	body                   []int64 // how long it is shown
+	ageing                 bool    // some go before their records
 
 	recorded []*reservation.Recorded
 }
 
 func (c *plainCompletes) add(group store.Group, command *reservation.Complete) {
-	token := command.Token.Digest()
+	token, result := command.Token.Digest(), command.Kept()
 	c.groups = append(c.groups, group)
 	c.tenant = append(c.tenant, command.Tenant)
 	c.namespace = append(c.namespace, command.Namespace)
 	c.key = append(c.key, command.Key)
 	c.token = append(c.token, token[:])
-	c.result = append(c.result, codec.EncodeResult(&command.Result))
+	c.result = append(c.result, codec.EncodeResult(result))
 	c.retention = append(c.retention, micros(command.Retention))
+	c.body = append(c.body, micros(result.BodyRetention))
+	c.ageing = c.ageing || result.BodyRetention > 0
+}
+
+func (c *plainCompletes) statement(s statements) string {
+	if c.ageing {
+		return s.ageingComplete
+	}
+	return s.plainComplete
 }
 
 func (c *plainCompletes) arguments() []any {
-	return []any{c.tenant, c.namespace, c.key, c.token, c.result, c.retention}
+	arguments := []any{c.tenant, c.namespace, c.key, c.token, c.result, c.retention}
+	if c.ageing {
+		arguments = append(arguments, c.body)
+	}
+	return arguments
 }
 
 func (c *plainCompletes) collect(rows pgx.Rows) error {

@@ -2,13 +2,11 @@ package pgstore
 
 import (
 	"context"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/idemd/idemd/internal/reservation"
 	"github.com/idemd/idemd/internal/store"
 )
 
@@ -124,62 +122,3 @@ func tupleID(place uint64) pgtype.TID {
 }
 
 func placeOf(id pgtype.TID) uint64 { return uint64(id.BlockNumber)<<16 | uint64(id.OffsetNumber) }
-
-// List implements store.Store.
-func (s *Store) List(ctx context.Context, query store.Query) ([]store.Entry, error) {
-	return reading(ctx, s, s.pool, func(ctx context.Context, conn *pgx.Conn) (entries []store.Entry, err error) {
-		err = s.page(ctx, conn, query, func(address reservation.Address, rec *reservation.Record, _ error) {
-			entries = append(entries, store.Entry{Address: address, Record: rec})
-		})
-		return entries, err
-	})
-}
-
-// page reads one page and gives its rows away one by one, so that not all of them need
-// to be in memory. Its statement is not on the hot path; it goes by the primary key or
-// by the index of what is open.
-func (s *Store) page(ctx context.Context, conn *pgx.Conn, query store.Query, each func(reservation.Address, *reservation.Record, error)) error {
-	batch := s.beginning()
-	batch.Queue(pageStatement(query), query.After.Tenant, query.After.Namespace, query.After.Key,
-		query.Tenant, query.Namespace, query.Limit).Query(func(rows pgx.Rows) error {
-		var address reservation.Address
-		var r row
-		targets := append([]any{&address.Tenant, &address.Namespace, &address.Key}, r.targets()...)
-		for rows.Next() {
-			r = row{}
-			if err := rows.Scan(targets...); err != nil {
-				return err
-			}
-			rec, damage := r.decode()
-			if damage != nil {
-				rec = nil
-			}
-			each(address, rec, damage)
-		}
-		return rows.Err()
-	})
-	batch.Queue("COMMIT")
-	return conn.SendBatch(ctx, batch).Close()
-}
-
-// pageStatement leaves out the conditions that select everything, so that what is left
-// fits an index.
-func pageStatement(query store.Query) string {
-	var where strings.Builder
-	where.WriteString("(r.tenant, r.namespace, r.key) > ($1::text, $2::text, $3::text)")
-	condition := func(wanted bool, always, selective string) {
-		where.WriteString(" AND ")
-		if wanted {
-			where.WriteString(selective)
-		} else {
-			where.WriteString(always)
-		}
-	}
-	// Parameters are named in any case: each needs a type.
-	condition(query.Tenant != "", "$4::text = ''", "r.tenant = $4::text")
-	condition(query.Namespace != "", "$5::text = ''", "r.namespace = $5::text")
-	condition(query.OpenOnly, "true", "r.expires_at IS NULL")
-	return "SELECT r.tenant, r.namespace, r.key, " + join(recordColumns(), selected) +
-		" FROM idemd.reservations AS r WHERE " + where.String() +
-		" ORDER BY r.tenant, r.namespace, r.key LIMIT $6::bigint"
-}

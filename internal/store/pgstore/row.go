@@ -1,6 +1,8 @@
 package pgstore
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -21,7 +23,8 @@ type row struct {
 	scheme                                                           string
 	digest, token                                                    []byte
 	owner, policyVersion                                             string
-	spent, checkpoint, result, history                               []byte
+	spent, checkpoint, result, history, trace                        []byte
+	erasedAt, bodyExpiresAt                                          int64
 }
 
 // targets are where a row is scanned to, in the order of recordColumns.
@@ -31,7 +34,7 @@ func (r *row) targets() []any {
 		&r.checkpointSequence, &r.finishedAt, &r.expiresAt, &r.retryAt, &r.unknownSince,
 		&r.attempt, &r.attemptsAllowed, &r.state, &r.onLapse, &r.told, &r.tookOver, &r.judged,
 		&r.scheme, &r.digest, &r.token, &r.owner, &r.policyVersion,
-		&r.spent, &r.checkpoint, &r.result, &r.history,
+		&r.spent, &r.checkpoint, &r.result, &r.history, &r.trace, &r.erasedAt, &r.bodyExpiresAt,
 	}
 }
 
@@ -67,7 +70,28 @@ func (r *row) decode() (*reservation.Record, error) {
 	if err := r.checkRanges(rec); err != nil {
 		return nil, err
 	}
+	r.decodeLater(rec)
 	return rec, r.decodeBytes(rec)
+}
+
+// decodeLater reads the columns of which an earlier version of the daemon knows nothing. It
+// leaves them as they were when it writes the rest of the row: what belongs to an earlier
+// life of the key, or to an earlier result, is passed over.
+func (r *row) decodeLater(rec *reservation.Record) {
+	if rec.State.Finished() && r.erasedAt >= r.finishedAt {
+		rec.ErasedAt = reservation.Time(r.erasedAt)
+	}
+	if life, trace := binary.BigEndian.AppendUint64(nil, uint64(r.reservedAt)), r.trace; len(trace) == len(life)+len(rec.Trace) && bytes.HasPrefix(trace, life) {
+		copy(rec.Trace[:], trace[len(life):])
+	}
+}
+
+// encodeTrace is what decodeLater reads.
+func encodeTrace(rec *reservation.Record) []byte {
+	if rec.Trace == (reservation.TraceContext{}) {
+		return nil
+	}
+	return append(binary.BigEndian.AppendUint64(nil, uint64(rec.ReservedAt)), rec.Trace[:]...)
 }
 
 // checkRanges refuses what the state machine has no branch for.

@@ -18,7 +18,8 @@ type rows struct {
 	scheme                                                           []string
 	digest, token                                                    [][]byte
 	owner, policyVersion                                             []string
-	spent, checkpoint, result, history                               [][]byte
+	spent, checkpoint, result, history, trace                        [][]byte
+	erasedAt, bodyExpiresAt                                          []int64
 }
 
 func (r *rows) len() int { return len(r.key) }
@@ -55,6 +56,9 @@ func (r *rows) add(address reservation.Address, revision int64, rec *reservation
 	r.checkpoint = append(r.checkpoint, orNull(rec.Checkpoint))
 	r.result = append(r.result, encodeResult(rec.Result))
 	r.history = append(r.history, codec.EncodeHistory(rec))
+	r.trace = append(r.trace, encodeTrace(rec))
+	r.erasedAt = append(r.erasedAt, int64(rec.ErasedAt))
+	r.bodyExpiresAt = append(r.bodyExpiresAt, int64(rec.BodyExpiresAt()))
 }
 
 // arguments are the arrays in the order of keyColumns and recordColumns.
@@ -65,7 +69,7 @@ func (r *rows) arguments() []any {
 		r.checkpointSequence, r.finishedAt, r.expiresAt, r.retryAt, r.unknownSince,
 		r.attempt, r.attemptsAllowed, r.state, r.onLapse, r.told, r.tookOver, r.judged,
 		r.scheme, r.digest, r.token, r.owner, r.policyVersion,
-		r.spent, r.checkpoint, r.result, r.history,
+		r.spent, r.checkpoint, r.result, r.history, r.trace, r.erasedAt, r.bodyExpiresAt,
 	}
 }
 

@@ -11,7 +11,11 @@ type statements struct {
 	insert, update  string
 	demandRecent    string
 
-	plainReserve, plainComplete, demandPlain string
+	plainReserve, plainComplete   string
+	tracedReserve, ageingComplete string
+	demandPlain                   string
+
+	holdAudit, auditedInsert, auditedUpdate string
 }
 
 // newStatements writes the statements. What all of those on the hot path have in
@@ -39,9 +43,15 @@ func newStatements() statements {
 		update:       updateStatement(),
 		demandRecent: "SELECT idemd.demand_recent($1::bigint, $2::bigint)",
 
-		plainReserve:  plainReserveStatement(),
-		plainComplete: plainCompleteStatement(),
-		demandPlain:   "SELECT idemd.demand_recent(current_setting('idemd.decided_at')::bigint, $1::bigint)",
+		plainReserve:   plainReserveStatement(false),
+		tracedReserve:  plainReserveStatement(true),
+		plainComplete:  plainCompleteStatement(false),
+		ageingComplete: plainCompleteStatement(true),
+		demandPlain:    "SELECT idemd.demand_recent(current_setting('idemd.decided_at')::bigint, $1::bigint)",
+
+		holdAudit:     "SELECT last FROM idemd.audit_head FOR UPDATE",
+		auditedInsert: auditedStatement(insertStatement()),
+		auditedUpdate: auditedStatement(updateStatement()),
 	}
 }
 

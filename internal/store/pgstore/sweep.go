@@ -26,6 +26,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (store.Swept, error) {
 			swept, err = w.run(ctx, limit)
 			if err == nil {
 				s.sweeps.end(w.last)
+				err = s.strip(ctx, conn, limit, &swept)
 			}
 			return s.finish(ctx, conn, err)
 		})

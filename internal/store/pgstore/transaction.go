@@ -153,6 +153,7 @@ type changes struct {
 	rows
 	places  []int // of which group each row is
 	written []bool
+	acts    acts // of operators, that are kept with these rows
 }
 
 func (c *changes) add(place int, address reservation.Address, revision int64, rec *reservation.Record) {
@@ -173,32 +174,51 @@ func (t *transaction) decide() (inserts, updates changes) {
 			group.Answer(store.Unreadable(), t.batch.outcomes)
 			continue
 		}
-		next := group.Fold(t.now, f.record, t.batch.commands, t.batch.outcomes)
+		next, kept := group.Fold(t.now, f.record, t.batch.commands, t.batch.outcomes)
 		switch {
 		case next == f.record:
 		case f.exists:
 			updates.add(place, group.Address, f.revision+1, next)
+			updates.acts.add(kept)
 		default:
 			inserts.add(place, group.Address, 1, next)
+			inserts.acts.add(kept)
 		}
 	}
 	return inserts, updates
 }
 
-// write stores the changes and commits. Inserts come first, since only they can wait:
-// after them the database checks that the time decided with is not too long ago, so
-// that no lease is granted that has run for a while already.
+// write stores the changes and commits. What can wait comes first, which is inserts and
+// whoever keeps the act of an operator: after it the database checks that the time decided
+// with is not too long ago, so that no lease is granted that has run for a while already.
 func (t *transaction) write(ctx context.Context, inserts, updates *changes, tolerance time.Duration) error {
-	batch := new(pgx.Batch)
-	if inserts.len() > 0 {
-		batch.Queue(t.store.statements.insert, inserts.arguments()...).Query(t.confirm(inserts))
-		batch.Queue(t.store.statements.demandRecent, int64(t.now), tolerance.Microseconds())
+	batch, s := new(pgx.Batch), &t.store.statements
+	waits := inserts.len() > 0
+	if inserts.acts.len() > 0 {
+		batch.Queue(s.holdAudit)
 	}
-	if updates.len() > 0 {
-		batch.Queue(t.store.statements.update, updates.arguments()...).Query(t.confirm(updates))
+	t.queue(batch, inserts, s.insert, s.auditedInsert)
+	if updates.acts.len() > 0 {
+		batch.Queue(s.holdAudit)
+		waits = true
 	}
+	if waits {
+		batch.Queue(s.demandRecent, int64(t.now), tolerance.Microseconds())
+	}
+	t.queue(batch, updates, s.update, s.auditedUpdate)
 	batch.Queue("COMMIT").Exec(demandCommitted)
 	return t.store.finish(ctx, t.conn, t.conn.SendBatch(ctx, batch).Close())
+}
+
+// queue has changes written, and the acts of operators with them.
+func (t *transaction) queue(batch *pgx.Batch, c *changes, plain, audited string) {
+	switch {
+	case c.len() == 0:
+	case c.acts.len() == 0:
+		batch.Queue(plain, c.arguments()...).Query(t.confirm(c))
+	default:
+		batch.Queue(audited, append(c.arguments(), c.acts.arguments()...)...).Query(t.confirm(c))
+	}
 }
 
 // demandCommitted refuses the answer of a COMMIT that rolled back, which PostgreSQL

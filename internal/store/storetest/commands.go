@@ -98,6 +98,19 @@ func Resolve(address reservation.Address, version int64, verdict reservation.Ver
 	return c
 }
 
+// Erase is an operator's Erase at any version.
+func Erase(address reservation.Address) *reservation.Erase {
+	return &reservation.Erase{Address: address, Actor: "olga", Reason: "article 17\nticket 9 \u2713"}
+}
+
+// Trace is the n-th trace context.
+func Trace(n int) (trace reservation.TraceContext) {
+	for i := range trace {
+		trace[i] = byte(n + i)
+	}
+	return trace
+}
+
 // Answer is a result that uses every field, with bytes that text columns, JSON and C
 // strings would spoil.
 func Answer(body string) reservation.Result {

@@ -43,6 +43,23 @@ const (
 	WaitsForRivals     Defect = "waits for a rival with the whole batch"
 	HidesChanges       Defect = "takes whatever was seen once for unchanged"
 	ShowsUnchanged     Defect = "reads what has not changed again and again"
+	SkipsAtPages       Defect = "skips a record where a page begins"
+	ListShowsExpired   Defect = "lists what has expired and is not swept yet"
+	ListsResults       Defect = "lists results and histories too"
+	IgnoresFilters     Defect = "lists whatever lies at the addresses"
+	IgnoresPrefixes    Defect = "lists keys with other prefixes"
+	MixesScopes        Defect = "counts all namespaces together"
+	ForgetsActs        Defect = "does not keep the acts of operators"
+	KeepsIdleActs      Defect = "keeps acts that have changed nothing"
+	AuditMixesTenants  Defect = "shows the acts in all tenants"
+	LosesErasure       Defect = "forgets that a result was erased"
+	ErasesNothing      Defect = "keeps what is to be erased"
+	LosesTrace         Defect = "forgets where the first attempt was traced"
+	BodiesBySweep      Defect = "a body expires when it is swept, not when its time is over"
+	StripsEarly        Defect = "takes bodies out before their time is over"
+	NeverStrips        Defect = "never takes bodies out"
+	LosesWhole         Defect = "forgets what was told when the body goes"
+	StoresDropped      Defect = "stores bodies that are not to be stored"
 )
 
 // Defects lists all of them.
@@ -53,6 +70,9 @@ func Defects() []Defect {
 		SweepsEarly, NeverSweeps, LosesHistory, LosesSpent, LosesCheckpoint, CutsBodies, LeaseInMillis,
 		ReusesFence, ListMixesTenants, IgnoresContext, ReadsBeforeLock,
 		StoresRefusals, LosesExtensions, RepinsPolicy, WaitsForRivals, HidesChanges, ShowsUnchanged,
+		SkipsAtPages, ListShowsExpired, ListsResults, IgnoresFilters, IgnoresPrefixes, MixesScopes,
+		ForgetsActs, KeepsIdleActs, AuditMixesTenants, LosesErasure, ErasesNothing, LosesTrace,
+		BodiesBySweep, StripsEarly, NeverStrips, LosesWhole, StoresDropped,
 	}
 }
 
@@ -110,6 +130,10 @@ func (d Defect) before(now reservation.Time, rec *reservation.Record) *reservati
 	switch {
 	case d == ExpiresBySweep && rec.Expired(now):
 		changed.ExpiresAt = now + 1
+	case d == BodiesBySweep && rec.BodyExpired(now):
+		result := *rec.Result
+		result.BodyRetention = 0
+		changed.Result = &result
 	case d == StaleTakeover && rec.State.Finished() && !rec.Expired(now) && now >= rec.LeaseExpiresAt:
 		changed.State, changed.FinishedAt, changed.ExpiresAt, changed.RetryAt = reservation.Processing, 0, 0, 0
 	case d == ReusesFence && rec.Expired(now):
@@ -119,11 +143,13 @@ func (d Defect) before(now reservation.Time, rec *reservation.Record) *reservati
 }
 
 // fold runs the group's commands.
-func (d Defect) fold(now reservation.Time, group store.Group, rec *reservation.Record, commands []reservation.Command, outcomes []reservation.Outcome) *reservation.Record {
+func (d Defect) fold(now reservation.Time, group store.Group, rec *reservation.Record, commands []reservation.Command, outcomes []reservation.Outcome) (*reservation.Record, []*reservation.AuditEntry) {
+	var acts []*reservation.AuditEntry
 	for _, i := range group.Indexes {
 		met := d.meets(rec, commands[i])
 		next, outcome := reservation.Decide(now, met, commands[i])
 		outcomes[i] = outcome
+		acts = append(acts, d.acts(now, commands[i], met, next)...)
 		if next != met {
 			rec = d.after(rec, next, commands[i])
 		}
@@ -131,7 +157,7 @@ func (d Defect) fold(now reservation.Time, group store.Group, rec *reservation.R
 			rec = &reservation.Record{State: reservation.Processing}
 		}
 	}
-	return rec
+	return rec, acts
 }
 
 // meets is the record that one command meets.
@@ -144,6 +170,9 @@ func (d Defect) meets(rec *reservation.Record, command reservation.Command) *res
 	case *reservation.Complete:
 		if d == ForgetsTokenCheck {
 			changed.Token = c.Token.Digest()
+		}
+		if d == StoresDropped {
+			c.DropBody = false
 		}
 	case *reservation.Reserve:
 		if d == ForgetsFingerprint {
@@ -183,6 +212,16 @@ func (d Defect) after(rec, next *reservation.Record, command reservation.Command
 		if reserve, reserves := command.(*reservation.Reserve); reserves {
 			kept.PolicyVersion = reserve.PolicyVersion
 		}
+	case LosesErasure:
+		kept.ErasedAt = 0
+	case ErasesNothing:
+		if rec != nil && kept.ErasedAt != 0 && rec.ErasedAt == 0 {
+			kept.Result, kept.ErasedAt = rec.Result, 0
+		}
+	case LosesTrace:
+		kept.Trace = reservation.TraceContext{}
+	case LosesWhole:
+		kept.Result = forgetful(kept.Result)
 	}
 	return &kept
 }

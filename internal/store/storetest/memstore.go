@@ -19,6 +19,7 @@ type MemStore struct {
 	mu      sync.Mutex
 	now     reservation.Time
 	records map[reservation.Address]*reservation.Record
+	acts    []reservation.AuditEntry
 	held    map[reservation.Address]chan struct{}
 }
 
@@ -91,9 +92,13 @@ func (s *MemStore) applyGroup(group store.Group, commands []reservation.Command,
 		runtime.Gosched()
 		s.mu.Lock()
 	}
-	next := s.defect.fold(now, group, rec, commands, outcomes)
+	next, acts := s.defect.fold(now, group, rec, commands, outcomes)
 	if next != nil && next != rec {
 		s.records[address] = next
+	}
+	for _, act := range acts {
+		act.ID = int64(len(s.acts)) + 1
+		s.acts = append(s.acts, *act)
 	}
 }
 
@@ -115,24 +120,59 @@ func (s *MemStore) Get(_ context.Context, wanted []store.Wanted) (store.Snapshot
 }
 
 // List implements store.Store.
-func (s *MemStore) List(_ context.Context, query store.Query) ([]store.Entry, error) {
+func (s *MemStore) List(_ context.Context, query store.Query) (store.Page, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var entries []store.Entry
-	for address, rec := range s.records {
-		if s.selects(query, address, rec) {
-			entries = append(entries, store.Entry{Address: address, Record: rec})
+	page := store.Page{Now: s.now}
+	asked := s.defect.query(query)
+	skipped := s.defect != SkipsAtPages || query.After == (reservation.Address{})
+	for _, entry := range s.sorted() {
+		// As a range of an index would.
+		if entry.Address.Compare(query.After) <= 0 || !asked.Holds(entry.Address) || asked.OpenOnly() && entry.Record.State.Finished() {
+			continue
+		}
+		if !skipped {
+			skipped = true
+			continue
+		}
+		if !page.Add(asked, entry.Address, s.defect.listed(s.now, entry.Record), 0) {
+			break
 		}
 	}
-	slices.SortFunc(entries, func(a, b store.Entry) int { return a.Address.Compare(b.Address) })
-	return entries[:min(len(entries), query.Limit)], nil
+	for i := range page.Entries {
+		if s.defect == ListsResults {
+			page.Entries[i].Record = s.records[page.Entries[i].Address]
+		}
+	}
+	return page, nil
 }
 
-func (s *MemStore) selects(query store.Query, address reservation.Address, rec *reservation.Record) bool {
-	return (query.Tenant == "" || query.Tenant == address.Tenant || s.defect == ListMixesTenants) &&
-		(query.Namespace == "" || query.Namespace == address.Namespace) &&
-		(!query.OpenOnly || !rec.State.Finished()) &&
-		address.Compare(query.After) > 0
+// sorted are all records in the order of their addresses.
+func (s *MemStore) sorted() []store.Entry {
+	entries := make([]store.Entry, 0, len(s.records))
+	for address, rec := range s.records {
+		entries = append(entries, store.Entry{Address: address, Record: rec})
+	}
+	slices.SortFunc(entries, func(a, b store.Entry) int { return a.Address.Compare(b.Address) })
+	return entries
+}
+
+// Audit implements store.Store.
+func (s *MemStore) Audit(_ context.Context, query store.AuditQuery) (store.AuditPage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var page store.AuditPage
+	if s.defect == AuditMixesTenants {
+		query.Tenants = nil
+	}
+	for i, act := range slices.Backward(s.acts) {
+		if query.Below == 0 || act.ID < query.Below {
+			if !page.Add(query, len(s.acts)-i, &act) {
+				break
+			}
+		}
+	}
+	return page, nil
 }
 
 // Sweep implements store.Store.
@@ -153,7 +193,26 @@ func (s *MemStore) Sweep(_ context.Context, limit int) (store.Swept, error) {
 	if left := expired[swept.Deleted:]; len(left) > 0 {
 		swept.More, swept.Lag = true, s.now.Sub(left[0].Record.ExpiresAt)
 	}
+	s.strip(limit, &swept)
 	return swept, nil
+}
+
+// strip is the sweep of bodies.
+func (s *MemStore) strip(limit int, swept *store.Swept) {
+	var expired []store.Entry
+	for address, rec := range s.records {
+		if s.defect.strips(s.now, rec) {
+			expired = append(expired, store.Entry{Address: address, Record: rec})
+		}
+	}
+	slices.SortFunc(expired, func(a, b store.Entry) int { return int(a.Record.BodyExpiresAt() - b.Record.BodyExpiresAt()) })
+	swept.Stripped = min(limit, len(expired))
+	for _, entry := range expired[:swept.Stripped] {
+		s.records[entry.Address] = s.defect.stripped(entry.Record)
+	}
+	if left := expired[swept.Stripped:]; len(left) > 0 {
+		swept.More, swept.Lag = true, max(swept.Lag, s.now.Sub(left[0].Record.BodyExpiresAt()))
+	}
 }
 
 // Stats implements store.Store.
@@ -161,8 +220,11 @@ func (s *MemStore) Stats(context.Context) (store.Stats, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats := store.Stats{Now: s.now}
-	for _, rec := range s.records {
-		stats.Count(rec)
+	for _, entry := range s.sorted() {
+		if s.defect == MixesScopes {
+			entry.Address.Namespace = "all"
+		}
+		stats.Count(entry.Address, entry.Record)
 	}
 	return stats, nil
 }

@@ -50,6 +50,9 @@ func (o order) command(address reservation.Address, now reservation.Time, rec *r
 	case orderReserve:
 		c := Reserve(address, o.caller)
 		c.PolicyVersion = fmt.Sprintf("policy-%d", o.variant)
+		if o.variant > 1 {
+			c.Trace = Trace(o.variant)
+		}
 		for _, name := range o.edits {
 			edit(c, name, now)
 		}
@@ -63,7 +66,10 @@ func (o order) command(address reservation.Address, now reservation.Time, rec *r
 		}
 		return c
 	case orderComplete:
-		c := &reservation.Complete{Address: address, Token: Token(o.caller), Result: o.result()}
+		c := &reservation.Complete{
+			Address: address, Token: Token(o.caller), Result: o.result(),
+			BodyRetention: o.bodies.retention(), DropBody: o.bodies == dropBodies,
+		}
 		if o.variant == 3 {
 			c.Retention = 2 * Retention
 		}
@@ -71,10 +77,17 @@ func (o order) command(address reservation.Address, now reservation.Time, rec *r
 	case orderFail:
 		return &reservation.Fail{
 			Address: address, Token: Token(o.caller), Result: o.result(), RetryAfter: o.retryAfter(rec),
-			Kind: []reservation.OutcomeKind{reservation.ToldRetryable, reservation.ToldFinal, reservation.ToldUnknown}[o.variant%3],
+			Kind:          []reservation.OutcomeKind{reservation.ToldRetryable, reservation.ToldFinal, reservation.ToldUnknown}[o.variant%3],
+			BodyRetention: o.bodies.retention(), DropBody: o.bodies == dropBodies,
 		}
 	case orderResolve:
 		return o.resolve(address, rec)
+	case orderErase:
+		c := &reservation.Erase{Address: address, Actor: "olga", Reason: "asked to"}
+		if rec != nil && o.variant > 2 {
+			c.ExpectedVersion = rec.Version + o.version
+		}
+		return c
 	}
 	return Lookup(address)
 }
@@ -98,6 +111,7 @@ func (o order) resolve(address reservation.Address, rec *reservation.Record) *re
 	}[o.variant%3]
 	c := Resolve(address, max(1, version), verdict, fmt.Sprintf("verdict %d", o.variant))
 	c.BreakLease = o.variant >= 3
+	c.BodyRetention, c.DropBody = o.bodies.retention(), o.bodies == dropBodies
 	return c
 }
 

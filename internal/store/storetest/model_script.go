@@ -18,12 +18,12 @@ type script []step
 // version or a boundary in time, is named here and looked up when it is done.
 type step struct {
 	what     act
-	commands []order       // actApply
-	place    int           // the address that a boundary belongs to
-	boundary boundary      // actAdvanceTo
-	by       time.Duration // actAdvance, and beside a boundary
-	limit    int           // actSweep, actList
-	open     bool          // actList
+	commands []order           // actApply
+	place    int               // the address that a boundary belongs to
+	boundary boundary          // actAdvanceTo
+	by       time.Duration     // actAdvance, and beside a boundary
+	limit    int               // actSweep, actList
+	state    reservation.State // actList
 }
 
 // act is the kind of a step.
@@ -44,6 +44,7 @@ type boundary string
 
 const (
 	leaseEnd  boundary = "lease end"
+	bodyEnd   boundary = "end of the body"
 	leaseCap  boundary = "lease cap"
 	expiry    boundary = "expiry"
 	retryTime boundary = "retry time"
@@ -58,6 +59,26 @@ type order struct {
 	variant  int   // which of a few contents
 	duration time.Duration
 	edits    []string // of a Reserve
+	bodies   bodies   // of an outcome
+}
+
+// bodies is what a policy says of bodies.
+type bodies uint8
+
+const (
+	keepBodies bodies = iota
+	ageBodies
+	dropBodies
+)
+
+// BodyRetention is that of commands whose bodies go first.
+const BodyRetention = time.Minute
+
+func (b bodies) retention() time.Duration {
+	if b == ageBodies {
+		return BodyRetention + 1 // rounded up to whole microseconds
+	}
+	return 0
 }
 
 // GoString keeps printed scripts short.
@@ -66,14 +87,14 @@ func (s step) GoString() string {
 	case actApply:
 		parts := make([]string, len(s.commands))
 		for i, c := range s.commands {
-			parts[i] = fmt.Sprintf("%s(place %d, caller %d, variant %d, version %+d, %v, %v)",
-				c.kind, c.place, c.caller, c.variant, c.version, c.duration, c.edits)
+			parts[i] = fmt.Sprintf("%s(place %d, caller %d, variant %d, version %+d, %v, %v, bodies %d)",
+				c.kind, c.place, c.caller, c.variant, c.version, c.duration, c.edits, c.bodies)
 		}
 		return "apply " + strings.Join(parts, " · ")
 	case actAdvanceTo:
 		return fmt.Sprintf("advance to the %s at place %d %+d µs", s.boundary, s.place, s.by.Microseconds())
 	case actList:
-		return fmt.Sprintf("list by %d, open only %v", s.limit, s.open)
+		return fmt.Sprintf("list by %d, state %v", s.limit, s.state)
 	}
 	return fmt.Sprintf("%s %v %d", s.what, s.by, s.limit)
 }
@@ -120,11 +141,11 @@ func steps() *rapid.Generator[step] {
 			s.by = rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, time.Hour}).Draw(t, "by")
 		case actAdvanceTo:
 			s.place = aPlace(t)
-			s.boundary = rapid.SampledFrom([]boundary{leaseEnd, expiry, retryTime, leaseCap}).Draw(t, "boundary")
+			s.boundary = rapid.SampledFrom([]boundary{leaseEnd, expiry, bodyEnd, retryTime, leaseCap}).Draw(t, "boundary")
 			s.by = time.Duration(rapid.IntRange(-1, 1).Draw(t, "beside")) * time.Microsecond
 		case actSweep, actList:
 			s.limit = rapid.SampledFrom([]int{100, 1, 2}).Draw(t, "limit")
-			s.open = rapid.Bool().Draw(t, "open")
+			s.state = reservation.State(rapid.IntRange(0, 5).Draw(t, "state"))
 		}
 		return s
 	})
@@ -142,17 +163,19 @@ const (
 	orderComplete = "complete"
 	orderFail     = "fail"
 	orderResolve  = "resolve"
+	orderErase    = "erase"
 	orderLookup   = "lookup"
 )
 
 func orders() *rapid.Generator[order] {
 	kinds := []string{
 		orderReserve, orderReserve, orderReserve, orderExtend, orderComplete, orderComplete, orderFail, orderFail,
-		orderResolve, orderLookup,
+		orderResolve, orderLookup, orderErase,
 	}
 	return rapid.Custom(func(t *rapid.T) order {
 		o := order{
-			kind: rapid.SampledFrom(kinds).Draw(t, "kind"), place: aPlace(t),
+			bodies: rapid.SampledFrom([]bodies{keepBodies, keepBodies, keepBodies, ageBodies, dropBodies}).Draw(t, "bodies"),
+			kind:   rapid.SampledFrom(kinds).Draw(t, "kind"), place: aPlace(t),
 			caller:  rapid.IntRange(0, callers-1).Draw(t, "caller"),
 			variant: rapid.IntRange(0, 5).Draw(t, "variant"),
 		}
@@ -161,7 +184,7 @@ func orders() *rapid.Generator[order] {
 			o.edits = rapid.SliceOfNDistinct(rapid.SampledFrom(reserveEdits()), 0, 4, rapid.ID[string]).Draw(t, "edits")
 		case orderExtend, orderFail:
 			o.duration = rapid.SampledFrom([]time.Duration{reservation.MinLease + 1, time.Second - 1, Lease, time.Hour}).Draw(t, "duration")
-		case orderResolve:
+		case orderResolve, orderErase:
 			o.version = int64(rapid.SampledFrom([]int{0, 0, 0, -1, 1}).Draw(t, "version"))
 		}
 		return o

@@ -61,7 +61,7 @@ func (g *group) advanceTo(s step) {
 		return
 	}
 	at := map[boundary]reservation.Time{
-		leaseEnd: rec.LeaseExpiresAt, leaseCap: rec.LeaseCapAt, expiry: rec.ExpiresAt, retryTime: rec.RetryAt,
+		leaseEnd: rec.LeaseExpiresAt, leaseCap: rec.LeaseCapAt, expiry: rec.ExpiresAt, bodyEnd: rec.BodyExpiresAt(), retryTime: rec.RetryAt,
 	}[s.boundary]
 	if d := at.Add(s.by).Sub(g.reference.Now()); d > 0 {
 		g.each(func(h *Harness) { h.Advance(d) })
@@ -126,12 +126,16 @@ func addressesOf(wanted []store.Wanted) (addresses []reservation.Address) {
 func (g *group) list(s step) {
 	g.t.Helper()
 	for _, query := range []store.Query{
-		{Tenant: g.tenant, OpenOnly: s.open, Limit: s.limit},
-		{Tenant: g.tenant, Namespace: "n", OpenOnly: s.open, Limit: s.limit},
-		{Tenant: g.tenant + ".n", OpenOnly: s.open, Limit: s.limit},
+		{Tenant: g.tenant}, {Tenant: g.tenant, Namespace: "n"}, {Tenant: g.tenant + ".n"},
+		{Tenant: g.tenant, Namespace: "n", KeyPrefix: "k"}, {Tenant: g.tenant, Owner: "caller-1"},
+		{Tenant: g.tenant, ReservedAfter: g.reference.Now() - 1, ReservedBefore: g.reference.Now()},
 	} {
+		query.State, query.Limit = s.state, s.limit
 		same(g, fmt.Sprintf("list %+v", query), func(r *run) []store.Entry { return r.pages(query) })
 	}
+	same(g, "audit", func(r *run) []reservation.AuditEntry {
+		return r.acts(store.AuditQuery{Tenants: []string{g.tenant, g.tenant + ".n"}, Limit: s.limit})
+	})
 	same(g, "stats", func(r *run) store.Stats {
 		stats, err := r.h.Store.Stats(context.Background())
 		if err != nil {

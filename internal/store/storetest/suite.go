@@ -57,7 +57,7 @@ func Cases() []Case {
 	var cases []Case
 	for _, room := range [][]Case{
 		plainCases(), batchCases(), addressCases(), timeCases(), tokenCases(), keptCases(),
-		sweepCases(), rivalCases(), readCases(), faultCases(),
+		sweepCases(), rivalCases(), readCases(), faultCases(), bodyCases(), eraseCases(), auditCases(), listCases(),
 	} {
 		cases = append(cases, room...)
 	}

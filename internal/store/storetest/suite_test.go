@@ -14,6 +14,7 @@ func TestTheReferencePasses(t *testing.T) { Run(t, OpenMem) }
 func TestEveryDefectIsFoundAndEveryCaseCanFail(t *testing.T) {
 	beyondAMap := map[string]string{
 		"everything outlives the process":                           "a map keeps nothing",
+		"acts outlive the process, and their ids go on":             "a map keeps nothing",
 		"a closed store can't answer, and says so":                  "a map keeps nothing",
 		"a damaged record is kept and reported, and hides no other": "a map encodes nothing",
 		"an empty batch is answered with nothing":                   "it can only panic",
