@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
+	"github.com/idemd/idemd/internal/config"
 	"github.com/idemd/idemd/internal/daemon"
 	"github.com/idemd/idemd/internal/grpcserver"
 )
@@ -51,14 +52,13 @@ func serve(role string) error {
 		calmGC()
 		return serveEcho(ctx, logger, announce)
 	}
-	return daemon.Run(ctx, daemon.Config{
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", DataDir: os.Getenv(dirVariable),
-		Postgres: os.Getenv(dsnVariable), PostgresConns: daemonConns, Migrate: true, Logger: logger, Started: announce,
-	})
+	// The rest is as idemd has it by default.
+	told := func(c *config.Config) {
+		c.Listen.GRPC, c.Listen.HTTP = "127.0.0.1:0", "127.0.0.1:0"
+		c.Store.DataDir, c.Store.Postgres = os.Getenv(dirVariable), os.Getenv(dsnVariable)
+	}
+	return daemon.Run(ctx, daemon.Config{Source: config.Source{Override: told}, Logger: logger, Started: announce})
 }
-
-// daemonConns is the default of idemd's command line.
-const daemonConns = 8
 
 func startProfile(path string) (finish func(), err error) {
 	if path == "" {

@@ -15,6 +15,7 @@ import (
 // IDEMD_GRPC_ADDR.
 type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Run the daemon."`
+	Config   configCmd   `cmd:"" help:"Check or print a configuration."`
 	Migrate  migrateCmd  `cmd:"" help:"Bring PostgreSQL's schema up to date."`
 	Check    checkCmd    `cmd:"" help:"Read a whole store and report what is damaged."`
 	Health   healthCmd   `cmd:"" help:"Ask a daemon whether it can take calls."`

@@ -9,16 +9,26 @@ import (
 	"google.golang.org/grpc"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/idemd/idemd/internal/config"
 	"github.com/idemd/idemd/internal/daemon"
 )
 
 type migrateCmd struct {
-	Postgres string `required:"" help:"Connection string of a PostgreSQL 15 or newer." placeholder:"DSN"`
+	Config   string `xor:"store" required:"" help:"The configuration's file." placeholder:"FILE"`
+	Postgres string `xor:"store" required:"" help:"Connection string of a PostgreSQL 15 or newer." placeholder:"DSN"`
 }
 
 // Run brings the schema up to date.
 func (c *migrateCmd) Run(std streams) error {
-	if err := daemon.Migrate(context.Background(), c.Postgres); err != nil {
+	store := config.Store{Postgres: c.Postgres}
+	if c.Postgres == "" {
+		settings, _, err := config.Source{File: c.Config}.Load()
+		if err != nil {
+			return unusable(err)
+		}
+		store = settings.Store
+	}
+	if err := daemon.Migrate(context.Background(), store); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(std.out, "the schema is up to date")
@@ -32,10 +42,12 @@ type checkCmd struct {
 // Run reads the whole store. The embedded store must not be open elsewhere.
 func (c *checkCmd) Run(std streams) error {
 	ctx := context.Background()
-	opened, err := daemon.OpenStore(ctx, daemon.Config{
-		DataDir: c.DataDir, Postgres: c.Postgres, PostgresConns: c.PostgresConns, ReadOnly: true,
-		Logger: slog.New(slog.NewJSONHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	})
+	settings, _, err := c.source().Load()
+	if err != nil {
+		return unusable(err)
+	}
+	logger := slog.New(slog.NewJSONHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	opened, err := daemon.OpenStore(ctx, settings.Store, true, logger)
 	if err != nil {
 		return err
 	}

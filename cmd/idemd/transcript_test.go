@@ -90,3 +90,18 @@ func probe(t *testing.T, addr, path string) (code int, body string) {
 	}
 	return response.StatusCode, string(text)
 }
+
+// body is what a request is answered with 200.
+func body(t *testing.T, request *http.Request) string {
+	t.Helper()
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s answers %d, %v", request.URL, response.StatusCode, err)
+	}
+	return string(text)
+}

@@ -8,11 +8,12 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/idemd/idemd/internal/config"
 	"github.com/idemd/idemd/internal/engine"
 	"github.com/idemd/idemd/internal/grpcserver"
 	"github.com/idemd/idemd/internal/store"
@@ -22,6 +23,7 @@ import (
 // daemon is a running idemd.
 type daemon struct {
 	config    Config
+	settings  *settings
 	store     store.Store
 	engine    *engine.Engine
 	metrics   *metrics
@@ -43,16 +45,17 @@ func Run(ctx context.Context, c Config) error {
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = defaultDrainTimeout
 	}
-	if err := c.Validate(); err != nil {
+	settings, err := newSettings(c.Source)
+	if err != nil {
 		return err
 	}
 	calmGC()
-	d := &daemon{config: c}
+	d := &daemon{config: c, settings: settings}
 	if err := d.listen(); err != nil {
 		return err
 	}
 	defer d.closeListeners()
-	opened, err := OpenStore(ctx, c)
+	opened, err := OpenStore(ctx, settings.started.Store, false, c.Logger)
 	if err != nil {
 		return err
 	}
@@ -80,12 +83,13 @@ func calmGC() {
 
 // listen takes the ports first: a daemon that can't have them touches no data.
 func (d *daemon) listen() (err error) {
-	if d.grpcL, err = net.Listen("tcp", d.config.GRPCAddr); err != nil {
-		return fmt.Errorf("--grpc-addr: %w", err)
+	at := d.settings.started.Listen
+	if d.grpcL, err = net.Listen("tcp", at.GRPC); err != nil {
+		return fmt.Errorf("listen.grpc (--grpc-addr): %w", err)
 	}
-	if d.httpL, err = net.Listen("tcp", d.config.HTTPAddr); err != nil {
+	if d.httpL, err = net.Listen("tcp", at.HTTP); err != nil {
 		d.closeListeners()
-		return fmt.Errorf("--http-addr: %w", err)
+		return fmt.Errorf("listen.http (--http-addr): %w", err)
 	}
 	return nil
 }
@@ -100,21 +104,40 @@ func (d *daemon) closeListeners() {
 
 // build makes everything that runs on the store.
 func (d *daemon) build() (err error) {
-	d.metrics = newMetrics(d.config.Insecure)
+	started := d.settings.started
+	d.metrics = newMetrics(started.Open())
 	d.metrics.registerStats(newStatsCache(d.store))
 	d.engine, err = engine.New(engine.Options{
-		Store: d.store, Policies: d.config.Policies, Writers: writers, Hooks: d.metrics.hooks(),
+		Store: d.store, Policies: started.Policies(), Writers: writers, Hooks: d.metrics.hooks(),
 	})
 	if err != nil {
 		return err
 	}
+	d.settings.apply = func(c *config.Config) error { return d.engine.SetPolicies(c.Policies()) }
+	d.settings.warn = d.config.Logger.Warn
 	d.metrics.registerWaiting(d.engine.Waiting)
 	d.readiness = newReadiness(d.store, d.config.Logger)
-	d.grpc = grpcserver.New(grpcserver.Options{
-		Engine: d.engine, Health: d.readiness.health, Metrics: d.metrics.grpc, Logger: d.config.Logger,
-	})
-	d.http = newHTTP(d.metrics.registry, d.readiness.ready)
+	d.serve()
 	return nil
+}
+
+// serve makes the servers.
+func (d *daemon) serve() {
+	started := d.settings.started
+	calls := grpcserver.Options{
+		Engine: d.engine, Health: d.readiness.health, Metrics: d.metrics.grpc, Logger: d.config.Logger,
+	}
+	pages := httpOptions{registry: d.metrics.registry, ready: d.readiness.ready, pprof: started.Listen.PProf}
+	if d.settings.asks() {
+		calls.Identify, pages.identify = d.settings.identify, d.settings.identify
+	}
+	if certs := d.settings.certs; certs != nil {
+		calls.TLS = certs.server("h2")
+		if started.TLS.HTTP {
+			pages.tls = certs.server("h2", "http/1.1")
+		}
+	}
+	d.grpc, d.http = grpcserver.New(calls), newHTTP(pages)
 }
 
 // start lets everything run until stop.
@@ -127,9 +150,59 @@ func (d *daemon) start(ctx context.Context) {
 	d.failed = make(chan error, 2)
 	d.background.Go(func() { sweeper.Run(ctx) })
 	d.background.Go(func() { d.readiness.watch(ctx) })
+	d.background.Go(func() { d.watchFiles(ctx) })
+	d.background.Go(func() { d.countLive(ctx) })
 	d.background.Go(func() { d.failed <- d.grpc.Serve(d.grpcL) })
-	d.background.Go(func() { d.failed <- d.http.Serve(d.httpL) })
+	d.background.Go(func() { d.failed <- d.serveHTTP() })
 	d.announce()
+}
+
+func (d *daemon) serveHTTP() error {
+	if d.http.TLSConfig != nil {
+		return d.http.ServeTLS(d.httpL, "", "")
+	}
+	return d.http.Serve(d.httpL)
+}
+
+// watchFiles reads the configuration and the files that it names again when they change.
+func (d *daemon) watchFiles(ctx context.Context) {
+	ticker := time.NewTicker(reloadEvery)
+	defer ticker.Stop()
+	d.metrics.configured(d.settings.hash())
+	r := &reloader{
+		files: []*watched{
+			{what: configWhat, reload: d.settings.reload},
+			{what: "certificates", reload: d.settings.reloadCertificates},
+			{what: "keys of JWT issuers", reload: d.settings.reloadKeys},
+		},
+		logger: d.config.Logger, failed: d.metrics.reloadFailed,
+		renewed: func(what string) {
+			if what == configWhat {
+				d.metrics.configured(d.settings.hash())
+			}
+		},
+	}
+	r.run(ctx, ticker.C, d.config.Reload)
+}
+
+// configWhat is what the configuration's file is called where files are watched.
+const configWhat = "configuration"
+
+// countEvery is how often the store counts what is live, where quotas bound it.
+const countEvery = 2 * time.Second
+
+func (d *daemon) countLive(ctx context.Context) {
+	ticker := time.NewTicker(countEvery)
+	defer ticker.Stop()
+	for {
+		// What the store can't count now stays as it was: readiness says what is wrong.
+		_ = d.engine.CountLive(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
 }
 
 // wait returns when the daemon must end: nil if it was told to.
@@ -146,11 +219,14 @@ func (d *daemon) wait(ctx context.Context) error {
 }
 
 func (d *daemon) announce() {
-	log := d.config.Logger
-	if d.config.Insecure {
+	log, started := d.config.Logger, d.settings.started
+	if started.Open() {
 		log.Warn("listening without authentication as told by --insecure: whoever reaches this daemon can read and settle every tenant's reservations")
+	} else if d.settings.certs == nil && !started.Local() {
+		log.Warn("listening without TLS as told: tokens can be read on the way to this daemon")
 	}
-	log.Info("idemd answers", "grpc", d.grpcL.Addr().String(), "http", d.httpL.Addr().String(), "store", d.config.storeName())
+	log.Info("idemd answers", "grpc", d.grpcL.Addr().String(), "http", d.httpL.Addr().String(), "store", storeName(started.Store),
+		"tls", d.settings.certs != nil, "authentication", d.settings.asks(), "config", d.config.Source.File)
 	if d.config.Started != nil {
 		d.config.Started(d.grpcL.Addr().String(), d.httpL.Addr().String())
 	}

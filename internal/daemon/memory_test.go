@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/idemd/idemd/internal/config"
 	"github.com/idemd/idemd/internal/engine"
 	"github.com/idemd/idemd/internal/reservation"
 )
@@ -23,7 +24,7 @@ func TestMemoryIsFlatOverManyDistinctKeys(t *testing.T) {
 	case otherMemory != "":
 		t.Skip(otherMemory)
 	}
-	opened, err := OpenStore(t.Context(), Config{DataDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	opened, err := OpenStore(t.Context(), config.Store{DataDir: t.TempDir()}, false, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ type metrics struct {
 	sweepLag     prometheus.Gauge
 	sweepSeconds prometheus.Histogram
 	sweptAt      prometheus.Gauge
+	reloads      reloadMetrics
 }
 
 func newMetrics(insecure bool) *metrics {
@@ -77,6 +78,7 @@ func newMetrics(insecure bool) *metrics {
 		}
 		return 0
 	})
+	m.reloads = newReloadMetrics(m.registry)
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		m.grpc, m.decisions, m.batchSize, m.applySeconds, m.pollSeconds, m.polled, m.swept, m.sweepErrors, m.sweepLag, m.sweepSeconds, m.sweptAt, unauthenticated,

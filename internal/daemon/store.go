@@ -2,27 +2,52 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
 
+	"github.com/idemd/idemd/internal/config"
 	"github.com/idemd/idemd/internal/store"
 	"github.com/idemd/idemd/internal/store/pebblestore"
 	"github.com/idemd/idemd/internal/store/pgstore"
 )
 
-// OpenStore opens the store that the configuration names.
-func OpenStore(ctx context.Context, c Config) (store.Store, error) {
-	if c.Postgres != "" {
+// OpenStore opens the store that a configuration names. An embedded one that is opened
+// readOnly must exist, and is not changed.
+func OpenStore(ctx context.Context, s config.Store, readOnly bool, logger *slog.Logger) (store.Store, error) {
+	dsn, err := dsnOf(s)
+	if err != nil {
+		return nil, err
+	}
+	if dsn != "" {
 		return pgstore.Open(ctx, pgstore.Options{
-			DSN: c.Postgres, MaxConns: c.PostgresConns, Migrate: c.Migrate, Logger: c.Logger,
+			DSN: dsn, MaxConns: s.Connections, Migrate: s.Migrate && !readOnly, Logger: logger,
 		})
 	}
-	return pebblestore.Open(ctx, pebblestore.Options{Dir: c.DataDir, ReadOnly: c.ReadOnly, Logger: c.Logger})
+	return pebblestore.Open(ctx, pebblestore.Options{Dir: s.DataDir, ReadOnly: readOnly, Logger: logger})
 }
 
-func (c Config) storeName() string {
-	if c.Postgres != "" {
+// dsnOf is the connection string; empty = the store is the embedded one.
+func dsnOf(s config.Store) (string, error) {
+	if s.PostgresFile == "" {
+		return s.Postgres, nil
+	}
+	text, err := config.ReadFile(s.PostgresFile)
+	if err != nil {
+		return "", fmt.Errorf("store.postgres.dsn_file: %w", err)
+	}
+	if dsn := strings.TrimSpace(string(text)); dsn != "" {
+		return dsn, nil
+	}
+	return "", errors.New("store.postgres.dsn_file is empty")
+}
+
+func storeName(s config.Store) string {
+	if s.Postgres != "" || s.PostgresFile != "" {
 		return "postgres"
 	}
-	return c.DataDir
+	return s.DataDir
 }
 
 // writers is how many batches are under way at once. Two overlap one batch's reads or
@@ -31,4 +56,13 @@ func (c Config) storeName() string {
 const writers = 2
 
 // Migrate brings a PostgreSQL's schema up to date.
-func Migrate(ctx context.Context, dsn string) error { return pgstore.Migrate(ctx, dsn) }
+func Migrate(ctx context.Context, s config.Store) error {
+	dsn, err := dsnOf(s)
+	if err != nil {
+		return err
+	}
+	if dsn == "" {
+		return errors.New("no PostgreSQL is named")
+	}
+	return pgstore.Migrate(ctx, dsn)
+}

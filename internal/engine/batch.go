@@ -17,16 +17,22 @@ type Answer struct {
 // address run in their order; one that is refused stops no other. If ctx ends first, all
 // are answered with its error: they may still be done.
 func (e *Engine) DoAll(ctx context.Context, commands []reservation.Command) []Answer {
-	all := &gathering{full: make(chan struct{})}
-	calls := e.queueAll(ctx, commands, all)
 	answers := make([]Answer, len(commands))
-	select {
-	case <-all.full:
-	case <-ctx.Done():
+	gone := func() []Answer {
 		for i := range answers {
 			answers[i].Err = ctx.Err()
 		}
 		return answers
+	}
+	if ctx.Err() != nil {
+		return gone()
+	}
+	all := &gathering{full: make(chan struct{})}
+	calls := e.queueAll(ctx, commands, all)
+	select {
+	case <-all.full:
+	case <-ctx.Done():
+		return gone()
 	}
 	for i, c := range calls {
 		if c.outcome == nil { // dropped
@@ -44,16 +50,18 @@ func (e *Engine) queueAll(ctx context.Context, commands []reservation.Command, a
 	all.left.Store(int64(len(commands)) + 1) // one more, so that it is not full before all are queued
 	defer all.one()
 	calls := make([]*call, len(commands))
+	admissions := e.admitAll(ctx, commands)
 	last := make(map[reservation.Address]*call, len(commands))
 	firsts := make([]*call, 0, len(commands))
 	for i, command := range commands {
 		c := newCall(ctx, command, all)
 		calls[i] = c
-		if refusal := e.refusal(command); refusal != nil {
+		if refusal := admissions[i].refusal; refusal != nil {
 			c.outcome = refusal
 			all.one()
 			continue
 		}
+		c.entered = admissions[i].entered
 		if before := last[command.Target()]; before != nil {
 			before.then = c
 		} else {
@@ -65,6 +73,7 @@ func (e *Engine) queueAll(ctx context.Context, commands []reservation.Command, a
 		if refusal := e.queue.add(first); refusal != nil {
 			for c := range first.chain {
 				c.outcome = refusal
+				e.settled(c)
 				all.one()
 			}
 		}

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/idemd/idemd/internal/reservation"
@@ -41,18 +43,17 @@ type Hooks struct {
 
 // Engine answers calls. It is safe for use by many goroutines.
 type Engine struct {
-	policies Policies
-	queue    *queue
-	waiters  *waiters
-	hooks    Hooks
-	jitter   func() float64
+	store   store.Store
+	rules   atomic.Pointer[rules]
+	rulesMu sync.Mutex // held while rules are swapped
+	queue   *queue
+	waiters *waiters
+	hooks   Hooks
+	jitter  func() float64
 }
 
 // New starts an engine. Close ends it. The store stays the caller's to close.
 func New(o Options) (*Engine, error) {
-	if err := o.Policies.Validate(); err != nil {
-		return nil, err
-	}
 	if o.Writers == 0 {
 		o.Writers = 2
 	}
@@ -65,12 +66,15 @@ func New(o Options) (*Engine, error) {
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
-	e := &Engine{policies: o.Policies, queue: newQueue(), hooks: o.Hooks, jitter: o.Jitter}
-	e.waiters = newWaiters(o.Store, e.do, o.Hooks.Polled)
+	e := &Engine{store: o.Store, queue: newQueue(), hooks: o.Hooks, jitter: o.Jitter}
+	if err := e.SetPolicies(o.Policies); err != nil {
+		return nil, err
+	}
+	e.waiters = newWaiters(o.Store, e.ask, o.Hooks.Polled)
 	for i := range o.Writers + 1 {
 		w := &writer{
 			store: o.Store, queue: e.queue, take: e.queue.take,
-			timeout: o.ApplyTimeout, heldTimeout: o.HeldTimeout, applied: o.Hooks.Applied, changed: e.waiters.changed,
+			timeout: o.ApplyTimeout, heldTimeout: o.HeldTimeout, applied: o.Hooks.Applied, changed: e.waiters.changed, settled: e.settled,
 		}
 		if i == o.Writers {
 			w.take = e.queue.takeHeld
@@ -86,7 +90,7 @@ func New(o Options) (*Engine, error) {
 // The error is a [*reservation.Error] where the command was refused, or the
 // context's error where the caller gave up: then the command may still be done.
 func (e *Engine) Do(ctx context.Context, command reservation.Command) (reservation.Outcome, error) {
-	outcome, err := e.do(ctx, ctx, command)
+	outcome, err := e.do(ctx, command)
 	return e.answer(command, outcome, err)
 }
 
@@ -104,7 +108,7 @@ func (e *Engine) Await(ctx context.Context, command reservation.Command, wait ti
 		return nil, err
 	}
 	until := waitUntil(ctx, time.Now(), wait)
-	outcome, err := e.do(ctx, ctx, command)
+	outcome, err := e.do(ctx, command)
 	if err == nil && undecided(outcome) && time.Now().Before(until) {
 		outcome, err = e.waiters.wait(ctx, command, outcome, until)
 	}
@@ -136,18 +140,26 @@ func (e *Engine) answer(command reservation.Command, outcome reservation.Outcome
 	return outcome, nil
 }
 
-// do runs a command for a caller. It is dropped, undone, if inTime ends before the store
-// has it; once it has, its outcome is waited for until ctx ends.
-func (e *Engine) do(ctx, inTime context.Context, command reservation.Command) (reservation.Outcome, error) {
-	if err := inTime.Err(); err != nil {
+// do completes a command by its policy, checks it, and runs it for a caller.
+func (e *Engine) do(ctx context.Context, command reservation.Command) (reservation.Outcome, error) {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if refusal := e.refusal(command); refusal != nil {
-		return refusal, nil
+	admitted := e.admit(ctx, command)
+	if admitted.refusal != nil {
+		return admitted.refusal, nil
 	}
+	return e.run(ctx, ctx, command, admitted.entered)
+}
+
+// run has the store apply a command. It is dropped, undone, if inTime ends before the store
+// has it; once it has, its outcome is waited for until ctx ends.
+func (e *Engine) run(ctx, inTime context.Context, command reservation.Command, entered [2]*quota) (reservation.Outcome, error) {
 	done := make(alone)
 	call := newCall(inTime, command, done)
+	call.entered = entered
 	if err := e.queue.add(call); err != nil {
+		e.settled(call)
 		return err, nil
 	}
 	select {
@@ -159,14 +171,6 @@ func (e *Engine) do(ctx, inTime context.Context, command reservation.Command) (r
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// refusal completes a command by its policy and says what is wrong with it.
-func (e *Engine) refusal(command reservation.Command) *reservation.Error {
-	if err := e.policies.complete(command); err != nil {
-		return err
-	}
-	return command.Validate()
 }
 
 // spread moves a retry hint by up to a quarter, so that those who were told at the

@@ -359,7 +359,7 @@ func TestAWrongPolicyIsRefusedWithEverythingThatIsWrong(t *testing.T) {
 	if err == nil {
 		t.Fatal("it was taken")
 	}
-	for _, word := range []string{"acme", "mails", "lease", "retention", "attempts", "HOLD"} {
+	for _, word := range []string{"acme", "mails", "lease", "retention", "attempts", "hold"} {
 		if !contains(err.Error(), word) {
 			t.Errorf("%q is not named in: %v", word, err)
 		}

@@ -13,7 +13,11 @@ import (
 func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting)
+	n := 0
+	for _, l := range q.lanes.ring {
+		n += len(l.waiting)
+	}
+	return n
 }
 
 func (q *queue) isDraining() bool {

@@ -17,6 +17,12 @@ const (
 	maxBatchBytes  = 4 << 20
 	overloadRetry  = 250 * time.Millisecond
 	drainRetry     = 500 * time.Millisecond
+
+	// Room for tenants that hold little, beyond those bounds.
+	extraQueued = 1024
+	extraBytes  = 32 << 20
+	fewQueued   = 64
+	fewBytes    = 4 << 20
 )
 
 // call is one command and whoever waits for it.
@@ -26,6 +32,8 @@ type call struct {
 	size    int
 	outcome reservation.Outcome // nil = it was dropped
 	done    signal              // once outcome is set, or it is dropped
+	// entered are the quotas that count it while it is under way.
+	entered [2]*quota
 
 	// then is the same caller's next command on the same address: they stay together, so
 	// that they are applied in order. What follows is of the first of such a chain.
@@ -88,8 +96,8 @@ func sizeOfResult(r *reservation.Result) int {
 // lone call goes at once, and a batch is as large as what gathered meanwhile.
 type queue struct {
 	mu      sync.Mutex
-	arrived sync.Cond // waiting gained a call, or closed
-	waiting []*call
+	arrived sync.Cond // lanes gained a call, or closed
+	lanes   lanes
 	// held are the calls whose addresses rivals hold. They have a writer of their own:
 	// what one of them waits for, the others don't.
 	held     []*call
@@ -104,7 +112,7 @@ type queue struct {
 }
 
 func newQueue() *queue {
-	q := &queue{idle: make(chan struct{})}
+	q := &queue{idle: make(chan struct{}), lanes: lanes{of: make(map[string]*lane)}}
 	q.arrived.L, q.heldCame.L = &q.mu, &q.mu
 	return q
 }
@@ -114,20 +122,42 @@ func (q *queue) add(c *call) *reservation.Error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n, size := c.extent()
-	switch {
-	case q.draining:
+	if q.draining {
 		return draining()
-	case q.pending >= maxQueued || q.size+size > maxQueuedBytes:
-		return &reservation.Error{
-			Reason: reservation.Overloaded, RetryAfter: overloadRetry,
-			Message: "too many calls are waiting for the store (at most 8192, and 256 MiB)",
-		}
+	}
+	tenant := c.command.Target().Tenant
+	if refusal := q.room(q.lanes.of[tenant], n, size); refusal != nil {
+		return refusal
 	}
 	q.pending += n
 	q.size += size
-	q.waiting = append(q.waiting, c)
+	q.lanes.add(tenant, c, n, size)
 	q.arrived.Signal()
 	return nil
+}
+
+// room refuses what the queue can't take. One tenant may fill it while it is alone, but
+// keeps nobody else out: others who hold little find room beyond its bound, and while
+// they are there it gets no more than half.
+func (q *queue) room(own *lane, n, size int) *reservation.Error {
+	if own == nil {
+		own = &lane{}
+	}
+	bound, bytes := maxQueued, maxQueuedBytes
+	if own.pending+n <= fewQueued && own.size+size <= fewBytes {
+		bound, bytes = bound+extraQueued, bytes+extraBytes
+	}
+	switch {
+	case q.pending >= bound || q.size+size > bytes:
+		return overloaded("too many calls are waiting for the store (at most 8192, and 256 MiB)")
+	case q.pending > own.pending && (own.pending+n > maxQueued/2 || own.size+size > maxQueuedBytes/2):
+		return overloaded("this tenant has too many calls waiting for the store (at most 4096, and 128 MiB, while other tenants wait too)")
+	}
+	return nil
+}
+
+func overloaded(message string) *reservation.Error {
+	return &reservation.Error{Reason: reservation.Overloaded, RetryAfter: overloadRetry, Message: message}
 }
 
 func draining() *reservation.Error {
@@ -155,11 +185,11 @@ func (q *queue) again(c *call) {
 func (q *queue) take() []*call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.waiting) == 0 && !q.closed {
+	for len(q.lanes.ring) == 0 && !q.closed {
 		q.arrived.Wait()
 	}
-	batch := cut(&q.waiting)
-	if len(q.waiting) > 0 {
+	batch := q.lanes.cut()
+	if len(q.lanes.ring) > 0 {
 		q.arrived.Signal()
 	}
 	return batch
@@ -176,28 +206,43 @@ func (q *queue) takeHeld() []*call {
 	return cut(&q.held)
 }
 
-// cut takes the first calls, as many as make a batch. A chain is never larger than one.
+// cut takes the first calls, as many as make a batch.
 func cut(calls *[]*call) []*call {
-	n, commands, size := 0, 0, 0
-	for ; n < len(*calls); n++ {
-		count, bytes := (*calls)[n].extent()
-		if n > 0 && (commands+count > store.MaxBatch || size+bytes > maxBatchBytes) {
-			break
-		}
-		commands += count
-		size += bytes
+	var b load
+	n := 0
+	for n < len(*calls) && b.takes((*calls)[n]) {
+		n++
 	}
 	batch := slices.Clone((*calls)[:n])
 	*calls = slices.Delete(*calls, 0, n)
 	return batch
 }
 
-// answered notes that calls are answered, or dropped.
-func (q *queue) answered(n, size int) {
+// load is how full a batch is.
+type load struct{ commands, size int }
+
+// takes adds a call and what stays with it, if it fits. A chain is never larger than a
+// batch, so that the first one does.
+func (b *load) takes(c *call) bool {
+	n, size := c.extent()
+	if b.commands > 0 && (b.commands+n > store.MaxBatch || b.size+size > maxBatchBytes) {
+		return false
+	}
+	b.commands += n
+	b.size += size
+	return true
+}
+
+// answered notes that calls, and what stays with them, are answered, or dropped.
+func (q *queue) answered(calls []*call) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.pending -= n
-	q.size -= size
+	for _, c := range calls {
+		n, size := c.extent()
+		q.pending -= n
+		q.size -= size
+		q.lanes.answered(c.command.Target().Tenant, n, size)
+	}
 	q.noteIdle()
 }
 

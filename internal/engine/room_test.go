@@ -86,7 +86,7 @@ func TestWhatADaemonWritesItsOwnWaitersNeedNotWaitToRead(t *testing.T) {
 	var heard []*call
 	w := writer{
 		store: storetest.OpenMem(t).Store, queue: q, take: q.take, timeout: time.Minute,
-		changed: func(calls []*call) { heard = append(heard, calls...) },
+		changed: func(calls []*call) { heard = append(heard, calls...) }, settled: func(*call) {},
 	}
 	c := newCall(t.Context(), storetest.Reserve(storetest.At("k"), 1), make(alone))
 	if err := q.add(c); err != nil {

@@ -17,6 +17,8 @@ type writer struct {
 	applied              func(commands int, took time.Duration)
 	// changed is told what the outcomes changed.
 	changed func(calls []*call)
+	// settled is told of each call that its outcome is known, or that it was dropped.
+	settled func(*call)
 }
 
 func (w *writer) run() {
@@ -50,28 +52,26 @@ func (w *writer) apply(batch []*call) {
 // somebody who is gone.
 func (w *writer) dropGone(batch []*call) []*call {
 	live := batch[:0]
-	gone, size := 0, 0
+	var gone []*call
 	for _, first := range batch {
 		if first.ctx.Err() == nil {
 			live = append(live, first)
 			continue
 		}
-		n, bytes := first.extent()
-		gone += n
-		size += bytes
+		gone = append(gone, first)
 		for c := range first.chain {
+			w.settled(c)
 			c.done.one()
 		}
 	}
-	w.queue.answered(gone, size)
+	w.queue.answered(gone)
 	return live
 }
 
 func (w *writer) answer(calls []*call, outcomes []reservation.Outcome) {
-	answered, size := 0, 0
-	kept := calls[:0]
+	answered := calls[:0]
 	for _, first := range calls {
-		n, bytes := first.extent()
+		n, _ := first.extent()
 		own := outcomes[:n]
 		outcomes = outcomes[n:]
 		// What a rival holds it holds for the whole chain: it is about one address.
@@ -85,12 +85,11 @@ func (w *writer) answer(calls []*call, outcomes []reservation.Outcome) {
 				c.outcome = store.Unavailable()
 			}
 			i++
+			w.settled(c)
 			c.done.one()
 		}
-		kept = append(kept, first)
-		answered += n
-		size += bytes
+		answered = append(answered, first)
 	}
-	w.queue.answered(answered, size)
-	w.changed(kept)
+	w.queue.answered(answered)
+	w.changed(answered)
 }

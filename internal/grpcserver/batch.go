@@ -28,13 +28,25 @@ func (s *idempotency) Batch(ctx context.Context, r *idemdv1.BatchRequest) (*idem
 		return nil, statusOf(refusal)
 	}
 	commands := make([]reservation.Command, len(r.GetCommands()))
+	answers := make([]engine.Answer, len(commands))
+	var allowed []int
 	for i, c := range r.GetCommands() {
-		if commands[i] = commandOf(c); commands[i] == nil {
+		request := requestOf(c)
+		if request == nil {
 			return nil, statusOf(reservation.Errorf(reservation.BatchInvalid, fmt.Sprintf("commands[%d]", i),
 				"commands[%d] is none of reserve, extend, complete, fail, lookup", i))
 		}
+		// One that is not allowed fails itself only.
+		if refusal := wall(identityOf(ctx), request); refusal != nil {
+			answers[i].Err = refusal
+			continue
+		}
+		commands[i] = commandOf(c)
+		allowed = append(allowed, i)
 	}
-	answers := s.engine.DoAll(ctx, commands)
+	for n, answer := range s.engine.DoAll(ctx, pick(commands, allowed)) {
+		answers[allowed[n]] = answer
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, statusOf(err)
 	}
@@ -68,6 +80,35 @@ func tooMuchForOneAnswer() *reservation.Error {
 		Reason: reservation.Overloaded, RetryAfter: 1, // at once
 		Message: "the batch's answer is over 4 MiB without this outcome; repeat the command, with the same token",
 	}
+}
+
+func pick(commands []reservation.Command, at []int) []reservation.Command {
+	if len(at) == len(commands) {
+		return commands
+	}
+	picked := make([]reservation.Command, len(at))
+	for n, i := range at {
+		picked[n] = commands[i]
+	}
+	return picked
+}
+
+// requestOf is the request that a command of a batch would be by itself; nil = there is
+// none.
+func requestOf(c *idemdv1.BatchCommand) addressed {
+	switch is := c.GetCommand().(type) {
+	case *idemdv1.BatchCommand_Reserve:
+		return is.Reserve
+	case *idemdv1.BatchCommand_Extend:
+		return is.Extend
+	case *idemdv1.BatchCommand_Complete:
+		return is.Complete
+	case *idemdv1.BatchCommand_Fail:
+		return is.Fail
+	case *idemdv1.BatchCommand_Lookup:
+		return is.Lookup
+	}
+	return nil
 }
 
 func commandOf(c *idemdv1.BatchCommand) reservation.Command {

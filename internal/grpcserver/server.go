@@ -1,12 +1,14 @@
 package grpcserver
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"time"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -35,6 +37,10 @@ type Options struct {
 	Health  *health.Server
 	Metrics *grpcprom.ServerMetrics
 	Logger  *slog.Logger
+	// Identify tells who calls; nil = nobody is asked.
+	Identify Identify
+	// TLS serves with it; nil = in the clear.
+	TLS *tls.Config
 }
 
 // New makes a server with all services registered.
@@ -51,18 +57,24 @@ func New(o Options) *grpc.Server {
 // ServerOptions are limits, keepalive and interceptors. The benchmark's server that does
 // nothing has the same ones.
 func (o Options) ServerOptions() []grpc.ServerOption {
+	gate := newGate(o.Identify)
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
 		grpc.MaxSendMsgSize(MaxMessageBytes),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: pingTimeout}),
-		// Recovery stands innermost, so that a panic is measured and logged as the
-		// INTERNAL error that the caller sees.
+		// Only the gate stands within recovery, so that a panic is measured and
+		// logged as the INTERNAL error that the caller sees.
 		grpc.ChainUnaryInterceptor(
 			o.Metrics.UnaryServerInterceptor(),
 			logCalls(o.Logger),
 			recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(recoverTo(o.Logger))),
+			gate.unary,
 		),
+		grpc.ChainStreamInterceptor(gate.stream),
+	}
+	if o.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
 	return options
 }

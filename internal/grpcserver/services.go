@@ -11,9 +11,6 @@ import (
 	"github.com/idemd/idemd/internal/reservation"
 )
 
-// anonymous is the actor of verdicts while callers have no identity.
-const anonymous = "anonymous"
-
 // idempotency serves IdempotencyService.
 type idempotency struct {
 	idemdv1.UnimplementedIdempotencyServiceServer
@@ -97,7 +94,7 @@ type operator struct {
 
 // Resolve implements idemdv1.OperatorServiceServer.
 func (s *operator) Resolve(ctx context.Context, r *idemdv1.ResolveRequest) (*idemdv1.ResolveResponse, error) {
-	o, err := run[*reservation.Recorded](ctx, s.engine, resolveOf(r, anonymous))
+	o, err := run[*reservation.Recorded](ctx, s.engine, resolveOf(r, identityOf(ctx).Name))
 	if err != nil {
 		return nil, err
 	}

@@ -29,14 +29,18 @@ func codeOf(reason reservation.Reason) codes.Code {
 		return codes.InvalidArgument
 	case reservation.FingerprintMismatch, reservation.StaleToken, reservation.AlreadyFinished,
 		reservation.TokenSpent, reservation.KeyMayHaveExpired, reservation.NotUnresolved,
-		reservation.LeaseCapReached, reservation.AttemptsExhausted:
+		reservation.LeaseCapReached, reservation.AttemptsExhausted, reservation.NotSettled:
 		return codes.FailedPrecondition
 	case reservation.VersionConflict:
 		return codes.Aborted
 	case reservation.NotFound:
 		return codes.NotFound
-	case reservation.ResultTooLarge:
+	case reservation.ResultTooLarge, reservation.RateLimited, reservation.QuotaExceeded:
 		return codes.ResourceExhausted
+	case reservation.Unauthenticated:
+		return codes.Unauthenticated
+	case reservation.TenantForbidden, reservation.RoleRequired:
+		return codes.PermissionDenied
 	case reservation.StoreUnavailable, reservation.Draining, reservation.Overloaded:
 		return codes.Unavailable
 	case reservation.RecordUnreadable:

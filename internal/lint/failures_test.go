@@ -66,6 +66,8 @@ func (s source) rules(to map[string]bool) {
 func TestOnlyTheEmbeddedStoreLooksAtTheMachinesClockForRecords(t *testing.T) {
 	measures := map[string]string{
 		"internal/daemon/metrics.go":            "the age of the counts that are shown",
+		"internal/engine/admit.go":              "how much of a rate has come back",
+		"internal/engine/rules.go":              "how much of a rate has come back",
 		"internal/engine/engine.go":             "when a call that waits must be answered",
 		"internal/engine/wait.go":               "when a call that waits must be answered",
 		"internal/engine/waiters.go":            "when a room is read next",

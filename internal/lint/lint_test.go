@@ -37,14 +37,17 @@ func floors() map[string][]string {
 		"internal/engine":            {"internal/store", "internal/reservation"},
 		"internal/ttl":               {"internal/store", "internal/reservation"},
 
-		"internal/grpcserver": {"internal/engine", "internal/reservation", "gen/idemd/v1"},
+		"internal/access": {"internal/reservation"},
+		"internal/config": {"internal/engine", "internal/access", "internal/reservation"},
+
+		"internal/grpcserver": {"internal/engine", "internal/access", "internal/reservation", "gen/idemd/v1"},
 
 		"internal/daemon": {
-			"internal/grpcserver", "internal/engine", "internal/ttl", "internal/store", "internal/store/pebblestore",
+			"internal/config", "internal/access", "internal/grpcserver", "internal/engine", "internal/ttl", "internal/store", "internal/store/pebblestore",
 			"internal/store/pgstore", "internal/reservation",
 		},
 
-		"cmd/idemd": {"internal/daemon", "gen/idemd/v1"},
+		"cmd/idemd": {"internal/daemon", "internal/config", "gen/idemd/v1"},
 
 		"clients/go/idem":        {"gen/idemd/v1"},
 		"clients/go/fingerprint": {"clients/go/idem"},
@@ -131,6 +134,8 @@ func owners() map[string][]string {
 		"github.com/jackc/pgx":          {"internal/store/pgstore", "clients/go/messaging", "e2e/messaging", "examples/shop"},
 		"github.com/pressly/goose":      {"internal/store/pgstore", "clients/go/messaging/internal/pgtable"},
 		"google.golang.org/grpc":        {"internal/grpcserver", "internal/daemon", "cmd/idemd", "e2e", "clients/go", "examples/charge", "examples/payments", "examples/shop"},
+		"github.com/go-jose/go-jose":    {"internal/access"},
+		"go.yaml.in/yaml":               {"internal/config"},
 		"modernc.org/sqlite":            {"examples/payments/service"},
 		"github.com/alecthomas/kong":    {"cmd/idemd", "clients/go/messaging/cmd/outbox"},
 		"github.com/go-json-experiment": {"clients/go/fingerprint"},
