@@ -50,6 +50,7 @@ type Engine struct {
 	waiters *waiters
 	hooks   Hooks
 	jitter  func() float64
+	desk    *desk
 }
 
 // New starts an engine. Close ends it. The store stays the caller's to close.
@@ -66,7 +67,7 @@ func New(o Options) (*Engine, error) {
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
-	e := &Engine{store: o.Store, queue: newQueue(), hooks: o.Hooks, jitter: o.Jitter}
+	e := &Engine{store: o.Store, queue: newQueue(), hooks: o.Hooks, jitter: o.Jitter, desk: newDesk(o.Store)}
 	if err := e.SetPolicies(o.Policies); err != nil {
 		return nil, err
 	}

@@ -102,6 +102,8 @@ func protoReservation(address reservation.Address, found *reservation.Found) *id
 		ReservedAt: protoTime(r.ReservedAt), LeaseExpiresAt: protoTime(r.LeaseExpiresAt),
 		FinishedAt: protoTime(r.FinishedAt), ExpiresAt: protoTime(r.ExpiresAt),
 		Result: protoResult(r.Result), History: protoHistory(r), HistoryDropped: r.HistoryDropped,
+		UnresolvedSince: protoTime(r.UnresolvedSince(found.Now)), BodyExpiresAt: protoTime(r.BodyExpiresAt()),
+		ErasedAt: protoTime(r.ErasedAt),
 	}
 }
 

@@ -85,18 +85,3 @@ func (s *idempotency) Lookup(ctx context.Context, r *idemdv1.LookupRequest) (*id
 	}
 	return &idemdv1.LookupResponse{Reservation: protoReservation(command.Address, found)}, nil
 }
-
-// operator serves OperatorService.
-type operator struct {
-	idemdv1.UnimplementedOperatorServiceServer
-	engine *engine.Engine
-}
-
-// Resolve implements idemdv1.OperatorServiceServer.
-func (s *operator) Resolve(ctx context.Context, r *idemdv1.ResolveRequest) (*idemdv1.ResolveResponse, error) {
-	o, err := run[*reservation.Recorded](ctx, s.engine, resolveOf(r, identityOf(ctx).Name))
-	if err != nil {
-		return nil, err
-	}
-	return &idemdv1.ResolveResponse{Version: o.Version, Repeated: o.Repeated}, nil
-}

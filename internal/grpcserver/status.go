@@ -25,11 +25,11 @@ func codeOf(reason reservation.Reason) codes.Code {
 	case reservation.TenantInvalid, reservation.NamespaceInvalid, reservation.KeyInvalid,
 		reservation.FingerprintInvalid, reservation.TokenInvalid, reservation.DurationOutOfRange,
 		reservation.ResultInvalid, reservation.CheckpointInvalid, reservation.LabelInvalid,
-		reservation.TimeInvalid, reservation.EnumInvalid, reservation.BatchInvalid:
+		reservation.TimeInvalid, reservation.EnumInvalid, reservation.BatchInvalid, reservation.PageInvalid:
 		return codes.InvalidArgument
 	case reservation.FingerprintMismatch, reservation.StaleToken, reservation.AlreadyFinished,
 		reservation.TokenSpent, reservation.KeyMayHaveExpired, reservation.NotUnresolved,
-		reservation.LeaseCapReached, reservation.AttemptsExhausted, reservation.NotSettled:
+		reservation.LeaseCapReached, reservation.AttemptsExhausted, reservation.NotSettled, reservation.NotFinished:
 		return codes.FailedPrecondition
 	case reservation.VersionConflict:
 		return codes.Aborted

@@ -196,6 +196,7 @@ type Recorded struct {
 type Found struct {
 	Record *Record
 	Shown  State
+	Now    Time // when it was shown
 }
 
 func (*Owned) outcome()      {}

@@ -30,5 +30,5 @@ func (c *Lookup) decide(now Time, rec, _ *Record) (*Record, Outcome) {
 	if rec == nil {
 		return nil, notFound()
 	}
-	return nil, &Found{Record: rec.shownAt(now), Shown: rec.Shown(now)}
+	return nil, &Found{Record: rec.shownAt(now), Shown: rec.Shown(now), Now: now}
 }

@@ -145,11 +145,13 @@ func checkAttempts(n int32) *Error {
 }
 
 func checkKey(key string) *Error {
-	if key == "" || len(key) > MaxKeyBytes || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+	if key == "" || len(key) > MaxKeyBytes || strings.ContainsFunc(key, notKeyRune) {
 		return Errorf(KeyInvalid, "key", "key must be 1 to %d bytes of printable ASCII without spaces", MaxKeyBytes)
 	}
 	return nil
 }
+
+func notKeyRune(r rune) bool { return r <= ' ' || r >= 0x7f }
 
 func checkName(reason Reason, field, s string, most int) *Error {
 	if s == "" || len(s) > most || strings.ContainsFunc(s, notNameRune) {

@@ -1588,7 +1588,7 @@ var File_idemd_v1_idemd_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_idemd_proto_rawDesc = "" +
 	"\n" +
-	"\x14idemd/v1/idemd.proto\x12\bidemd.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/types.proto\"\x80\x04\n" +
+	"\x14idemd/v1/idemd.proto\x12\bidemd.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17idemd/v1/operator.proto\x1a\x14idemd/v1/types.proto\"\x80\x04\n" +
 	"\x0eReserveRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1709,9 +1709,13 @@ const file_idemd_v1_idemd_proto_rawDesc = "" +
 	"\bComplete\x12\x19.idemd.v1.CompleteRequest\x1a\x1a.idemd.v1.CompleteResponse\x125\n" +
 	"\x04Fail\x12\x15.idemd.v1.FailRequest\x1a\x16.idemd.v1.FailResponse\x12;\n" +
 	"\x06Lookup\x12\x17.idemd.v1.LookupRequest\x1a\x18.idemd.v1.LookupResponse\x128\n" +
-	"\x05Batch\x12\x16.idemd.v1.BatchRequest\x1a\x17.idemd.v1.BatchResponse2Q\n" +
+	"\x05Batch\x12\x16.idemd.v1.BatchRequest\x1a\x17.idemd.v1.BatchResponse2\x81\x03\n" +
 	"\x0fOperatorService\x12>\n" +
-	"\aResolve\x12\x18.idemd.v1.ResolveRequest\x1a\x19.idemd.v1.ResolveResponseB-Z+github.com/idemd/idemd/gen/idemd/v1;idemdv1b\x06proto3"
+	"\aResolve\x12\x18.idemd.v1.ResolveRequest\x1a\x19.idemd.v1.ResolveResponse\x12Y\n" +
+	"\x10ListReservations\x12!.idemd.v1.ListReservationsRequest\x1a\".idemd.v1.ListReservationsResponse\x12A\n" +
+	"\bGetStats\x12\x19.idemd.v1.GetStatsRequest\x1a\x1a.idemd.v1.GetStatsResponse\x12J\n" +
+	"\vEraseResult\x12\x1c.idemd.v1.EraseResultRequest\x1a\x1d.idemd.v1.EraseResultResponse\x12D\n" +
+	"\tListAudit\x12\x1a.idemd.v1.ListAuditRequest\x1a\x1b.idemd.v1.ListAuditResponseB-Z+github.com/idemd/idemd/gen/idemd/v1;idemdv1b\x06proto3"
 
 var (
 	file_idemd_v1_idemd_proto_rawDescOnce sync.Once
@@ -1727,37 +1731,45 @@ func file_idemd_v1_idemd_proto_rawDescGZIP() []byte {
 
 var file_idemd_v1_idemd_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_idemd_v1_idemd_proto_goTypes = []any{
-	(*ReserveRequest)(nil),        // 0: idemd.v1.ReserveRequest
-	(*ReserveResponse)(nil),       // 1: idemd.v1.ReserveResponse
-	(*ExtendRequest)(nil),         // 2: idemd.v1.ExtendRequest
-	(*ExtendResponse)(nil),        // 3: idemd.v1.ExtendResponse
-	(*CompleteRequest)(nil),       // 4: idemd.v1.CompleteRequest
-	(*CompleteResponse)(nil),      // 5: idemd.v1.CompleteResponse
-	(*FailRequest)(nil),           // 6: idemd.v1.FailRequest
-	(*FailResponse)(nil),          // 7: idemd.v1.FailResponse
-	(*LookupRequest)(nil),         // 8: idemd.v1.LookupRequest
-	(*LookupResponse)(nil),        // 9: idemd.v1.LookupResponse
-	(*BatchRequest)(nil),          // 10: idemd.v1.BatchRequest
-	(*BatchCommand)(nil),          // 11: idemd.v1.BatchCommand
-	(*BatchResponse)(nil),         // 12: idemd.v1.BatchResponse
-	(*BatchOutcome)(nil),          // 13: idemd.v1.BatchOutcome
-	(*Status)(nil),                // 14: idemd.v1.Status
-	(*ResolveRequest)(nil),        // 15: idemd.v1.ResolveRequest
-	(*ResolveResponse)(nil),       // 16: idemd.v1.ResolveResponse
-	(*Fingerprint)(nil),           // 17: idemd.v1.Fingerprint
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
-	(LapsePolicy)(0),              // 19: idemd.v1.LapsePolicy
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
-	(*Owned)(nil),                 // 21: idemd.v1.Owned
-	(*InProgress)(nil),            // 22: idemd.v1.InProgress
-	(*Replay)(nil),                // 23: idemd.v1.Replay
-	(*Unresolved)(nil),            // 24: idemd.v1.Unresolved
-	(*Result)(nil),                // 25: idemd.v1.Result
-	(FailureKind)(0),              // 26: idemd.v1.FailureKind
-	(State)(0),                    // 27: idemd.v1.State
-	(*Reservation)(nil),           // 28: idemd.v1.Reservation
-	(*anypb.Any)(nil),             // 29: google.protobuf.Any
-	(Verdict)(0),                  // 30: idemd.v1.Verdict
+	(*ReserveRequest)(nil),           // 0: idemd.v1.ReserveRequest
+	(*ReserveResponse)(nil),          // 1: idemd.v1.ReserveResponse
+	(*ExtendRequest)(nil),            // 2: idemd.v1.ExtendRequest
+	(*ExtendResponse)(nil),           // 3: idemd.v1.ExtendResponse
+	(*CompleteRequest)(nil),          // 4: idemd.v1.CompleteRequest
+	(*CompleteResponse)(nil),         // 5: idemd.v1.CompleteResponse
+	(*FailRequest)(nil),              // 6: idemd.v1.FailRequest
+	(*FailResponse)(nil),             // 7: idemd.v1.FailResponse
+	(*LookupRequest)(nil),            // 8: idemd.v1.LookupRequest
+	(*LookupResponse)(nil),           // 9: idemd.v1.LookupResponse
+	(*BatchRequest)(nil),             // 10: idemd.v1.BatchRequest
+	(*BatchCommand)(nil),             // 11: idemd.v1.BatchCommand
+	(*BatchResponse)(nil),            // 12: idemd.v1.BatchResponse
+	(*BatchOutcome)(nil),             // 13: idemd.v1.BatchOutcome
+	(*Status)(nil),                   // 14: idemd.v1.Status
+	(*ResolveRequest)(nil),           // 15: idemd.v1.ResolveRequest
+	(*ResolveResponse)(nil),          // 16: idemd.v1.ResolveResponse
+	(*Fingerprint)(nil),              // 17: idemd.v1.Fingerprint
+	(*durationpb.Duration)(nil),      // 18: google.protobuf.Duration
+	(LapsePolicy)(0),                 // 19: idemd.v1.LapsePolicy
+	(*timestamppb.Timestamp)(nil),    // 20: google.protobuf.Timestamp
+	(*Owned)(nil),                    // 21: idemd.v1.Owned
+	(*InProgress)(nil),               // 22: idemd.v1.InProgress
+	(*Replay)(nil),                   // 23: idemd.v1.Replay
+	(*Unresolved)(nil),               // 24: idemd.v1.Unresolved
+	(*Result)(nil),                   // 25: idemd.v1.Result
+	(FailureKind)(0),                 // 26: idemd.v1.FailureKind
+	(State)(0),                       // 27: idemd.v1.State
+	(*Reservation)(nil),              // 28: idemd.v1.Reservation
+	(*anypb.Any)(nil),                // 29: google.protobuf.Any
+	(Verdict)(0),                     // 30: idemd.v1.Verdict
+	(*ListReservationsRequest)(nil),  // 31: idemd.v1.ListReservationsRequest
+	(*GetStatsRequest)(nil),          // 32: idemd.v1.GetStatsRequest
+	(*EraseResultRequest)(nil),       // 33: idemd.v1.EraseResultRequest
+	(*ListAuditRequest)(nil),         // 34: idemd.v1.ListAuditRequest
+	(*ListReservationsResponse)(nil), // 35: idemd.v1.ListReservationsResponse
+	(*GetStatsResponse)(nil),         // 36: idemd.v1.GetStatsResponse
+	(*EraseResultResponse)(nil),      // 37: idemd.v1.EraseResultResponse
+	(*ListAuditResponse)(nil),        // 38: idemd.v1.ListAuditResponse
 }
 var file_idemd_v1_idemd_proto_depIdxs = []int32{
 	17, // 0: idemd.v1.ReserveRequest.fingerprint:type_name -> idemd.v1.Fingerprint
@@ -1807,15 +1819,23 @@ var file_idemd_v1_idemd_proto_depIdxs = []int32{
 	8,  // 44: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
 	10, // 45: idemd.v1.IdempotencyService.Batch:input_type -> idemd.v1.BatchRequest
 	15, // 46: idemd.v1.OperatorService.Resolve:input_type -> idemd.v1.ResolveRequest
-	1,  // 47: idemd.v1.IdempotencyService.Reserve:output_type -> idemd.v1.ReserveResponse
-	3,  // 48: idemd.v1.IdempotencyService.Extend:output_type -> idemd.v1.ExtendResponse
-	5,  // 49: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
-	7,  // 50: idemd.v1.IdempotencyService.Fail:output_type -> idemd.v1.FailResponse
-	9,  // 51: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
-	12, // 52: idemd.v1.IdempotencyService.Batch:output_type -> idemd.v1.BatchResponse
-	16, // 53: idemd.v1.OperatorService.Resolve:output_type -> idemd.v1.ResolveResponse
-	47, // [47:54] is the sub-list for method output_type
-	40, // [40:47] is the sub-list for method input_type
+	31, // 47: idemd.v1.OperatorService.ListReservations:input_type -> idemd.v1.ListReservationsRequest
+	32, // 48: idemd.v1.OperatorService.GetStats:input_type -> idemd.v1.GetStatsRequest
+	33, // 49: idemd.v1.OperatorService.EraseResult:input_type -> idemd.v1.EraseResultRequest
+	34, // 50: idemd.v1.OperatorService.ListAudit:input_type -> idemd.v1.ListAuditRequest
+	1,  // 51: idemd.v1.IdempotencyService.Reserve:output_type -> idemd.v1.ReserveResponse
+	3,  // 52: idemd.v1.IdempotencyService.Extend:output_type -> idemd.v1.ExtendResponse
+	5,  // 53: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
+	7,  // 54: idemd.v1.IdempotencyService.Fail:output_type -> idemd.v1.FailResponse
+	9,  // 55: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
+	12, // 56: idemd.v1.IdempotencyService.Batch:output_type -> idemd.v1.BatchResponse
+	16, // 57: idemd.v1.OperatorService.Resolve:output_type -> idemd.v1.ResolveResponse
+	35, // 58: idemd.v1.OperatorService.ListReservations:output_type -> idemd.v1.ListReservationsResponse
+	36, // 59: idemd.v1.OperatorService.GetStats:output_type -> idemd.v1.GetStatsResponse
+	37, // 60: idemd.v1.OperatorService.EraseResult:output_type -> idemd.v1.EraseResultResponse
+	38, // 61: idemd.v1.OperatorService.ListAudit:output_type -> idemd.v1.ListAuditResponse
+	51, // [51:62] is the sub-list for method output_type
+	40, // [40:51] is the sub-list for method input_type
 	40, // [40:40] is the sub-list for extension type_name
 	40, // [40:40] is the sub-list for extension extendee
 	0,  // [0:40] is the sub-list for field type_name
@@ -1826,6 +1846,7 @@ func file_idemd_v1_idemd_proto_init() {
 	if File_idemd_v1_idemd_proto != nil {
 		return
 	}
+	file_idemd_v1_operator_proto_init()
 	file_idemd_v1_types_proto_init()
 	file_idemd_v1_idemd_proto_msgTypes[1].OneofWrappers = []any{
 		(*ReserveResponse_Owned)(nil),

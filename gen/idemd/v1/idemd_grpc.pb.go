@@ -373,20 +373,42 @@ var IdempotencyService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	OperatorService_Resolve_FullMethodName = "/idemd.v1.OperatorService/Resolve"
+	OperatorService_Resolve_FullMethodName          = "/idemd.v1.OperatorService/Resolve"
+	OperatorService_ListReservations_FullMethodName = "/idemd.v1.OperatorService/ListReservations"
+	OperatorService_GetStats_FullMethodName         = "/idemd.v1.OperatorService/GetStats"
+	OperatorService_EraseResult_FullMethodName      = "/idemd.v1.OperatorService/EraseResult"
+	OperatorService_ListAudit_FullMethodName        = "/idemd.v1.OperatorService/ListAudit"
 )
 
 // OperatorServiceClient is the client API for OperatorService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// OperatorService settles what callers can't.
+// OperatorService settles what callers can't, and shows what there is to settle.
 type OperatorServiceClient interface {
 	// Resolve gives the verdict on an unresolved operation.
 	//
 	// Errors: RESERVATION_NOT_FOUND, VERSION_CONFLICT, NOT_UNRESOLVED,
 	// ATTEMPTS_EXHAUSTED.
 	Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveResponse, error)
+	// ListReservations shows a page of reservations, in the order of their addresses.
+	//
+	// Errors: PAGE_INVALID.
+	ListReservations(ctx context.Context, in *ListReservationsRequest, opts ...grpc.CallOption) (*ListReservationsResponse, error)
+	// GetStats counts what is open in each namespace, and names the oldest unresolved.
+	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
+	// EraseResult removes what a finished reservation holds of its result: body, headers,
+	// content type, body_ref, decision_id, digest, and the checkpoint. Its status, state,
+	// fingerprint and times stay, so that nothing runs again: it is replayed with
+	// body_omitted.
+	//
+	// Errors: RESERVATION_NOT_FOUND, NOT_FINISHED, VERSION_CONFLICT.
+	EraseResult(ctx context.Context, in *EraseResultRequest, opts ...grpc.CallOption) (*EraseResultResponse, error)
+	// ListAudit shows a page of the acts of operators (Resolve, EraseResult) that changed
+	// something, newest first.
+	//
+	// Errors: PAGE_INVALID.
+	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 }
 
 type operatorServiceClient struct {
@@ -407,17 +429,75 @@ func (c *operatorServiceClient) Resolve(ctx context.Context, in *ResolveRequest,
 	return out, nil
 }
 
+func (c *operatorServiceClient) ListReservations(ctx context.Context, in *ListReservationsRequest, opts ...grpc.CallOption) (*ListReservationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListReservationsResponse)
+	err := c.cc.Invoke(ctx, OperatorService_ListReservations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetStatsResponse)
+	err := c.cc.Invoke(ctx, OperatorService_GetStats_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) EraseResult(ctx context.Context, in *EraseResultRequest, opts ...grpc.CallOption) (*EraseResultResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EraseResultResponse)
+	err := c.cc.Invoke(ctx, OperatorService_EraseResult_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAuditResponse)
+	err := c.cc.Invoke(ctx, OperatorService_ListAudit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperatorServiceServer is the server API for OperatorService service.
 // All implementations must embed UnimplementedOperatorServiceServer
 // for forward compatibility.
 //
-// OperatorService settles what callers can't.
+// OperatorService settles what callers can't, and shows what there is to settle.
 type OperatorServiceServer interface {
 	// Resolve gives the verdict on an unresolved operation.
 	//
 	// Errors: RESERVATION_NOT_FOUND, VERSION_CONFLICT, NOT_UNRESOLVED,
 	// ATTEMPTS_EXHAUSTED.
 	Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error)
+	// ListReservations shows a page of reservations, in the order of their addresses.
+	//
+	// Errors: PAGE_INVALID.
+	ListReservations(context.Context, *ListReservationsRequest) (*ListReservationsResponse, error)
+	// GetStats counts what is open in each namespace, and names the oldest unresolved.
+	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
+	// EraseResult removes what a finished reservation holds of its result: body, headers,
+	// content type, body_ref, decision_id, digest, and the checkpoint. Its status, state,
+	// fingerprint and times stay, so that nothing runs again: it is replayed with
+	// body_omitted.
+	//
+	// Errors: RESERVATION_NOT_FOUND, NOT_FINISHED, VERSION_CONFLICT.
+	EraseResult(context.Context, *EraseResultRequest) (*EraseResultResponse, error)
+	// ListAudit shows a page of the acts of operators (Resolve, EraseResult) that changed
+	// something, newest first.
+	//
+	// Errors: PAGE_INVALID.
+	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	mustEmbedUnimplementedOperatorServiceServer()
 }
 
@@ -430,6 +510,18 @@ type UnimplementedOperatorServiceServer struct{}
 
 func (UnimplementedOperatorServiceServer) Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resolve not implemented")
+}
+func (UnimplementedOperatorServiceServer) ListReservations(context.Context, *ListReservationsRequest) (*ListReservationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListReservations not implemented")
+}
+func (UnimplementedOperatorServiceServer) GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetStats not implemented")
+}
+func (UnimplementedOperatorServiceServer) EraseResult(context.Context, *EraseResultRequest) (*EraseResultResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EraseResult not implemented")
+}
+func (UnimplementedOperatorServiceServer) ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAudit not implemented")
 }
 func (UnimplementedOperatorServiceServer) mustEmbedUnimplementedOperatorServiceServer() {}
 func (UnimplementedOperatorServiceServer) testEmbeddedByValue()                         {}
@@ -470,6 +562,78 @@ func _OperatorService_Resolve_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OperatorService_ListReservations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListReservationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).ListReservations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_ListReservations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).ListReservations(ctx, req.(*ListReservationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_GetStats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetStatsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).GetStats(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_GetStats_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).GetStats(ctx, req.(*GetStatsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_EraseResult_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EraseResultRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).EraseResult(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_EraseResult_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).EraseResult(ctx, req.(*EraseResultRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_ListAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).ListAudit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_ListAudit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).ListAudit(ctx, req.(*ListAuditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OperatorService_ServiceDesc is the grpc.ServiceDesc for OperatorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -480,6 +644,22 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Resolve",
 			Handler:    _OperatorService_Resolve_Handler,
+		},
+		{
+			MethodName: "ListReservations",
+			Handler:    _OperatorService_ListReservations_Handler,
+		},
+		{
+			MethodName: "GetStats",
+			Handler:    _OperatorService_GetStats_Handler,
+		},
+		{
+			MethodName: "EraseResult",
+			Handler:    _OperatorService_EraseResult_Handler,
+		},
+		{
+			MethodName: "ListAudit",
+			Handler:    _OperatorService_ListAudit_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -519,7 +519,9 @@ type Result struct {
 	// The body: at most 1 MiB. Over the limit the call is refused with
 	// RESULT_TOO_LARGE; complete with body_omitted instead.
 	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
-	// True: the operation is done, but its body is not kept. body must be empty.
+	// True: the operation is done, but its body is not kept: its caller did not send it,
+	// the namespace's policy does not keep it, or not as long as the key, or an operator
+	// had it erased. body must be empty.
 	BodyOmitted bool `protobuf:"varint,5,opt,name=body_omitted,json=bodyOmitted,proto3" json:"body_omitted,omitempty"`
 	// Where an omitted body can be found. At most 1,024 bytes; only with
 	// body_omitted.
@@ -804,8 +806,16 @@ type Reservation struct {
 	History []*HistoryEntry `protobuf:"bytes,18,rep,name=history,proto3" json:"history,omitempty"`
 	// How many entries were dropped to keep within those bounds.
 	HistoryDropped int64 `protobuf:"varint,19,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Since when it is unresolved; unset where it is not.
+	UnresolvedSince *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=unresolved_since,json=unresolvedSince,proto3" json:"unresolved_since,omitempty"`
+	// From when on the result is shown without its body (body_omitted), by the policy of
+	// the namespace; unset where it is shown as long as the reservation lasts, and once it
+	// has gone.
+	BodyExpiresAt *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=body_expires_at,json=bodyExpiresAt,proto3" json:"body_expires_at,omitempty"`
+	// When an operator had the result removed; unset = nobody did.
+	ErasedAt      *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=erased_at,json=erasedAt,proto3" json:"erased_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reservation) Reset() {
@@ -969,6 +979,27 @@ func (x *Reservation) GetHistoryDropped() int64 {
 		return x.HistoryDropped
 	}
 	return 0
+}
+
+func (x *Reservation) GetUnresolvedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UnresolvedSince
+	}
+	return nil
+}
+
+func (x *Reservation) GetBodyExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BodyExpiresAt
+	}
+	return nil
+}
+
+func (x *Reservation) GetErasedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ErasedAt
+	}
+	return nil
 }
 
 // Owned: the caller owns the attempt and must execute the operation now, within
@@ -1423,7 +1454,7 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"\bevidence\x18\n" +
 	" \x01(\tR\bevidence\x12!\n" +
 	"\ftoken_digest\x18\v \x01(\fR\vtokenDigest\x12#\n" +
-	"\rresult_digest\x18\f \x01(\fR\fresultDigest\"\x8e\x06\n" +
+	"\rresult_digest\x18\f \x01(\fR\fresultDigest\"\xd2\a\n" +
 	"\vReservation\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1449,7 +1480,10 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"expires_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12(\n" +
 	"\x06result\x18\x11 \x01(\v2\x10.idemd.v1.ResultR\x06result\x120\n" +
 	"\ahistory\x18\x12 \x03(\v2\x16.idemd.v1.HistoryEntryR\ahistory\x12'\n" +
-	"\x0fhistory_dropped\x18\x13 \x01(\x03R\x0ehistoryDropped\"\xb2\x03\n" +
+	"\x0fhistory_dropped\x18\x13 \x01(\x03R\x0ehistoryDropped\x12E\n" +
+	"\x10unresolved_since\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\x0funresolvedSince\x12B\n" +
+	"\x0fbody_expires_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\rbodyExpiresAt\x127\n" +
+	"\terased_at\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\berasedAt\"\xb2\x03\n" +
 	"\x05Owned\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x03R\x05fence\x12D\n" +
@@ -1579,25 +1613,28 @@ var file_idemd_v1_types_proto_depIdxs = []int32{
 	15, // 12: idemd.v1.Reservation.expires_at:type_name -> google.protobuf.Timestamp
 	8,  // 13: idemd.v1.Reservation.result:type_name -> idemd.v1.Result
 	9,  // 14: idemd.v1.Reservation.history:type_name -> idemd.v1.HistoryEntry
-	15, // 15: idemd.v1.Owned.lease_expires_at:type_name -> google.protobuf.Timestamp
-	16, // 16: idemd.v1.Owned.lease_remaining:type_name -> google.protobuf.Duration
-	8,  // 17: idemd.v1.Owned.last_failure:type_name -> idemd.v1.Result
-	15, // 18: idemd.v1.Owned.reserved_at:type_name -> google.protobuf.Timestamp
-	0,  // 19: idemd.v1.InProgress.state:type_name -> idemd.v1.State
-	15, // 20: idemd.v1.InProgress.lease_expires_at:type_name -> google.protobuf.Timestamp
-	16, // 21: idemd.v1.InProgress.retry_after:type_name -> google.protobuf.Duration
-	0,  // 22: idemd.v1.Replay.state:type_name -> idemd.v1.State
-	8,  // 23: idemd.v1.Replay.result:type_name -> idemd.v1.Result
-	15, // 24: idemd.v1.Replay.reserved_at:type_name -> google.protobuf.Timestamp
-	15, // 25: idemd.v1.Replay.finished_at:type_name -> google.protobuf.Timestamp
-	15, // 26: idemd.v1.Replay.expires_at:type_name -> google.protobuf.Timestamp
-	15, // 27: idemd.v1.Unresolved.since:type_name -> google.protobuf.Timestamp
-	16, // 28: idemd.v1.Unresolved.elapsed:type_name -> google.protobuf.Duration
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	15, // 15: idemd.v1.Reservation.unresolved_since:type_name -> google.protobuf.Timestamp
+	15, // 16: idemd.v1.Reservation.body_expires_at:type_name -> google.protobuf.Timestamp
+	15, // 17: idemd.v1.Reservation.erased_at:type_name -> google.protobuf.Timestamp
+	15, // 18: idemd.v1.Owned.lease_expires_at:type_name -> google.protobuf.Timestamp
+	16, // 19: idemd.v1.Owned.lease_remaining:type_name -> google.protobuf.Duration
+	8,  // 20: idemd.v1.Owned.last_failure:type_name -> idemd.v1.Result
+	15, // 21: idemd.v1.Owned.reserved_at:type_name -> google.protobuf.Timestamp
+	0,  // 22: idemd.v1.InProgress.state:type_name -> idemd.v1.State
+	15, // 23: idemd.v1.InProgress.lease_expires_at:type_name -> google.protobuf.Timestamp
+	16, // 24: idemd.v1.InProgress.retry_after:type_name -> google.protobuf.Duration
+	0,  // 25: idemd.v1.Replay.state:type_name -> idemd.v1.State
+	8,  // 26: idemd.v1.Replay.result:type_name -> idemd.v1.Result
+	15, // 27: idemd.v1.Replay.reserved_at:type_name -> google.protobuf.Timestamp
+	15, // 28: idemd.v1.Replay.finished_at:type_name -> google.protobuf.Timestamp
+	15, // 29: idemd.v1.Replay.expires_at:type_name -> google.protobuf.Timestamp
+	15, // 30: idemd.v1.Unresolved.since:type_name -> google.protobuf.Timestamp
+	16, // 31: idemd.v1.Unresolved.elapsed:type_name -> google.protobuf.Duration
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_types_proto_init() }
