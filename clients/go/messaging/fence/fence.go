@@ -2,10 +2,13 @@ package fence
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -64,7 +67,8 @@ func (e *StaleError) Error() string {
 // Guard notes, in the caller's own transaction, that this attempt is the one that commits.
 // Call it once, before the effect. Where an attempt of the operation has committed it
 // returns that one's result, which is never nil then: roll back, and return it. While
-// another attempt is in its transaction, Guard waits for that one's end.
+// another attempt is in its transaction, Guard waits for that one's end. A transaction with
+// synchronous_commit off gets it on: idemd must not hear of what a crash undoes.
 //
 // The error is a *StaleError, one of the grant's, or the database's; then the transaction
 // must not commit.
@@ -73,7 +77,7 @@ func (t *Table) Guard(ctx context.Context, tx pgx.Tx, g *idem.Grant) (committed 
 		return nil, errors.New("fence: the grant is not one of idem.Do: it has no key, fence or time of the first grant")
 	}
 	for range guardTries {
-		tag, err := tx.Exec(ctx, t.claim(), g.Tenant, namespace(g), g.Key, g.ReservedAt, g.Attempt, g.Fence)
+		tag, err := tx.Exec(ctx, t.claim(), g.Tenant, namespace(g), g.Key, g.ReservedAt, g.Attempt, g.Fence, t.mark(g))
 		if err != nil {
 			return nil, fmt.Errorf("fence: %w", err)
 		}
@@ -94,25 +98,42 @@ const guardTries = 5
 // claim writes the row of an attempt, unless one of the same operation, or of a later one
 // under the same key, has committed. It waits for an attempt that is under way.
 func (t *Table) claim() string {
-	return `INSERT INTO ` + t.name.String() + ` AS f (tenant, namespace, key, reserved_at, attempt, fence, result, committed_at)
+	return `WITH claimed AS (INSERT INTO ` + t.name.String() + ` AS f (tenant, namespace, key, reserved_at, attempt, fence, result, committed_at)
 		VALUES ($1, $2, $3, $4, $5, $6, '', clock_timestamp())
 		ON CONFLICT (tenant, namespace, key) DO UPDATE
 		SET reserved_at = EXCLUDED.reserved_at, attempt = EXCLUDED.attempt, fence = EXCLUDED.fence,
 			result = EXCLUDED.result, committed_at = EXCLUDED.committed_at
-		WHERE f.reserved_at < EXCLUDED.reserved_at AND f.fence < EXCLUDED.fence`
+		WHERE f.reserved_at < EXCLUDED.reserved_at AND f.fence < EXCLUDED.fence
+		RETURNING 1)
+		SELECT set_config('` + guarded + `', concat(current_setting('` + guarded + `', true), $7::text), true),
+			CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END
+		FROM claimed`
+}
+
+// guarded is the setting in which a transaction remembers what it has guarded itself: its own
+// row looks like that of an attempt that has committed.
+const guarded = "idem.guarded"
+
+// mark names the operation in there.
+func (t *Table) mark(g *idem.Grant) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{t.name.String(), g.Tenant, namespace(g), g.Key}, "\x00")))
+	return hex.EncodeToString(sum[:16]) + " "
 }
 
 // committed is the result of the attempt that has committed; nil if the row has gone.
 func (t *Table) committed(ctx context.Context, tx pgx.Tx, g *idem.Grant) (*idem.Result, error) {
 	var reservedAt time.Time
 	var stored []byte
-	err := tx.QueryRow(ctx, `SELECT reserved_at, result FROM `+t.name.String()+` WHERE tenant = $1 AND namespace = $2 AND key = $3`,
-		g.Tenant, namespace(g), g.Key).Scan(&reservedAt, &stored)
+	var own string
+	err := tx.QueryRow(ctx, `SELECT reserved_at, result, coalesce(current_setting('`+guarded+`', true), '') FROM `+t.name.String()+` WHERE tenant = $1 AND namespace = $2 AND key = $3`,
+		g.Tenant, namespace(g), g.Key).Scan(&reservedAt, &stored, &own)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("fence: %w", err)
+	case strings.Contains(own, t.mark(g)):
+		return nil, errors.New("fence: Guard twice in one transaction: whoever comes second would take the first one's row for that of an attempt that has committed")
 	case !reservedAt.Equal(g.ReservedAt):
 		return nil, &StaleError{reservedAt}
 	}

@@ -98,7 +98,7 @@ func (a *attempt) once(ctx context.Context) (*idem.Result, error) {
 // the commit.
 func refused(err error) bool {
 	var said *pgconn.PgError
-	return errors.Is(err, pgx.ErrTxCommitRollback) || errors.As(err, &said) && said.Severity == "ERROR" && said.Code != completionUnknown
+	return errors.Is(err, pgx.ErrTxCommitRollback) || errors.As(err, &said) && said.SeverityUnlocalized == "ERROR" && said.Code != completionUnknown
 }
 
 // again: the same transaction can succeed when it is run again.
