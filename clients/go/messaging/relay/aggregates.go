@@ -20,7 +20,7 @@ import (
 // The first statement locks aggregates; the second one, with a snapshot of its own, sees all
 // that another relay has done with them before it let go of the lock.
 func (s *store) takeAggregates(ctx context.Context, c *claimed, limit int) error {
-	tx, err := s.pool.Begin(ctx)
+	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
 	}
@@ -113,8 +113,8 @@ func (s *store) queueLast(batch *pgx.Batch) {
 const mostOfOne = 64
 
 // takeFronts claims, of each aggregate, its first events up to one that is not free. Each
-// comes with its place in the aggregate: what stands behind a row that is gone meanwhile
-// must not be sent before it.
+// comes with its place in the aggregate: what stands behind a row that is gone meanwhile, or that
+// somebody holds, must not be sent before it.
 func (s *store) takeFronts(ctx context.Context, tx pgx.Tx, c *claimed, mine []aggregate, limit int) error {
 	var kinds, ids []string
 	for _, a := range mine {
@@ -127,7 +127,9 @@ func (s *store) takeFronts(ctx context.Context, tx pgx.Tx, c *claimed, mine []ag
 					WHERE state = %[2]d AND aggregatetype = a.kind AND aggregateid = a.id ORDER BY position LIMIT %[4]d) AS e
 				WINDOW line AS (ORDER BY e.position)) AS front
 			WHERE front.free LIMIT $5),
-		mine AS MATERIALIZED (SELECT id, place FROM `+upToMostBytes("found", "n")+`),
+		within AS MATERIALIZED (SELECT id, place FROM `+upToMostBytes("found", "n")+`),
+		mine AS MATERIALIZED (
+			SELECT t.id, within.place FROM within JOIN %[1]s AS t ON t.id = within.id FOR UPDATE OF t SKIP LOCKED),
 		taken AS (
 			UPDATE %[1]s AS t SET claimed_by = $1::uuid, claimed_until = clock_timestamp() + make_interval(secs => $2) FROM mine
 			WHERE t.id = mine.id AND t.state = %[2]d AND %[3]s

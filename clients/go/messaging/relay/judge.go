@@ -17,7 +17,11 @@ type judge struct {
 	failedAt map[string]time.Time
 	// silent is how many rounds have failed in a row without any sign of the broker.
 	silent int
+	// lastFailure is what the log tells of an outage's beginning.
+	lastFailure lastFailure
 }
+
+type lastFailure struct{ id, topic, text string }
 
 // mostRemembered bounds judge.failedAt. Beyond it everything is forgotten: then some
 // attempts are not counted.
@@ -41,10 +45,12 @@ func (j *judge) verdicts(ctx context.Context, events []event, results []outcome)
 		switch {
 		case r.begun.IsZero():
 			o.released = append(o.released, events[i].ID)
+		case r.underWay():
 		case r.err != nil:
 			f := j.verdict(&events[i], r, alive)
 			if !f.counted {
 				unproven++
+				j.lastFailure = lastFailure{f.id, topicOf(j.config, &events[i]), f.text}
 			}
 			o.failed = append(o.failed, f)
 		}
@@ -105,6 +111,25 @@ func (j *judge) class(err error) Failure {
 
 // away: the broker gives no sign.
 func (j *judge) away() bool { return j.silent > 0 }
+
+// look is where the next round looks. While the broker gives no sign the newest events and
+// all in turn alternate: what was added since shows soonest that it is there, and nothing
+// that it would take waits behind what it does not.
+func (j *judge) look() look {
+	switch {
+	case !j.away():
+		return inTurn
+	case j.silent%2 == 1:
+		return newest
+	}
+	return throughout
+}
+
+// topicOf is where an event goes; "" where that panics, which fails it when it is sent.
+func topicOf(c Config, e *event) (topic string) {
+	defer func() { _ = recover() }()
+	return c.Topic(e.Event)
+}
 
 // pause is how long to leave the broker alone: not at all after the first round without a
 // sign, for the next one looks for it among other events.

@@ -26,7 +26,7 @@ func (r *Relay) listen(ctx context.Context) (woken <-chan struct{}, stop func())
 					pause = time.Second
 				}
 			}
-			rest(ctx, jittered(pause), nil)
+			rest(ctx, jittered(pause), nil, nil)
 		}
 	}()
 	return wake, func() { cancel(); <-ended }
@@ -35,7 +35,13 @@ func (r *Relay) listen(ctx context.Context) (woken <-chan struct{}, stop func())
 // hear listens on a connection of its own until that breaks. It tells whether it was told
 // anything.
 func (r *Relay) hear(ctx context.Context, wake chan<- struct{}) (heard bool, err error) {
-	conn, err := pgx.ConnectConfig(ctx, r.config.Postgres.ConnConfig.Copy())
+	settings := r.config.Postgres.ConnConfig.Copy()
+	if before := r.config.Postgres.BeforeConnect; before != nil {
+		if err := before(ctx, settings); err != nil {
+			return false, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, settings)
 	if err != nil {
 		return false, err
 	}

@@ -56,7 +56,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	w := &work{
 		Relay:  r,
 		store:  store{pool: pool, table: r.table, order: r.config.Outbox.Order, claim: r.config.Claim},
-		sender: sender{config: r.config},
+		sender: sender{config: r.config, late: late{arriving: make(chan struct{}, 1)}},
 		judge:  judge{config: r.config, failedAt: map[string]time.Time{}},
 	}
 	if w.metrics, err = newMetrics(r, w, pool); err != nil {
@@ -68,10 +68,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		pause := w.round(ctx)
 		if w.judge.away() || w.troubled > 0 {
-			rest(ctx, pause, nil) // new events don't shorten an outage
+			rest(ctx, pause, nil, nil) // new events don't shorten an outage
 			continue
 		}
-		rest(ctx, pause, woken)
+		rest(ctx, pause, woken, w.sender.late.arriving)
+	}
+	for w.takeLate(ctx) {
+		<-w.sender.late.arriving
 	}
 	return nil
 }
@@ -96,23 +99,24 @@ type work struct {
 const (
 	shortestPoll    = 50 * time.Millisecond
 	longestTroubled = 5 * time.Second
-	// probes are the events that are tried at once while the broker gives no sign.
-	probes = 10
+	// cautiousBatch is how many are claimed while the broker gives no sign.
+	cautiousBatch = 100
 )
 
 // round claims a batch, sends it and writes down what became of it. It tells how long to
 // rest.
 func (w *work) round(ctx context.Context) time.Duration {
+	w.takeLate(ctx)
 	if w.sender.stuck() {
 		w.judge.silent++
 		w.tellAway(ctx)
 		return max(w.judge.pause(), shortestPoll)
 	}
-	limit := w.config.Batch
-	if w.judge.away() {
-		limit = min(limit, probes)
+	limit, away := w.config.Batch, w.judge.away()
+	if away {
+		limit = min(limit, cautiousBatch)
 	}
-	c, err := w.store.take(ctx, limit, w.judge.away())
+	c, err := w.store.take(ctx, limit, w.judge.look())
 	if err != nil {
 		return w.trouble(ctx, err)
 	}
@@ -121,7 +125,7 @@ func (w *work) round(ctx context.Context) time.Duration {
 		return w.nothing(c.more)
 	}
 	w.idle = 0
-	results := w.sender.send(ctx, c, lanes(c.events, w.config.Outbox.Order))
+	results := w.sender.send(ctx, c, lanes(c.events, w.config.Outbox.Order), away)
 	o := w.judge.verdicts(ctx, c.events, results)
 	o.released = append(o.released, c.lost...)
 	w.tellAway(ctx)
@@ -139,6 +143,26 @@ func (w *work) round(ctx context.Context) time.Duration {
 	return shortestPoll
 }
 
+// takeLate writes down what became of events that no round has waited for. It tells whether
+// more are under way.
+func (w *work) takeLate(ctx context.Context) (more bool) {
+	arrived, more := w.sender.late.take()
+	for _, l := range arrived {
+		w.idle = 0 // others of its aggregate may wait for it
+		results := []outcome{l.outcome}
+		c := l.claimed
+		c.events = []event{l.event}
+		o := w.judge.verdicts(ctx, c.events, results)
+		w.tellAway(ctx)
+		if err := w.settle(ctx, c, o); err != nil {
+			w.trouble(ctx, err)
+			continue
+		}
+		w.account(ctx, c, results, o)
+	}
+	return more
+}
+
 // settle tries again, with the same token, while the claim holds: what has been sent and is
 // not marked is sent again.
 func (w *work) settle(ctx context.Context, c claimed, o outcomes) error {
@@ -148,7 +172,7 @@ func (w *work) settle(ctx context.Context, c claimed, o outcomes) error {
 		switch {
 		case err != nil && ctx.Err() == nil && time.Since(c.asked) < w.config.Claim:
 			w.trouble(ctx, err)
-			rest(ctx, jittered(pause), nil)
+			rest(ctx, jittered(pause), nil, nil)
 			continue
 		case err == nil && late > 0 && pause == shortestPoll: // else an earlier try may have marked them
 			w.log(ctx, slog.LevelWarn, "events were acknowledged after their claim was over: they may be sent again", slog.Int64("events", late))
@@ -185,7 +209,11 @@ func (w *work) tellAway(ctx context.Context) {
 		return
 	}
 	if away {
-		w.log(ctx, slog.LevelWarn, "the broker gives no sign")
+		attributes := []slog.Attr{slog.Int("workers_hanging", int(w.sender.hanging.Load()))}
+		if e := w.judge.lastFailure; e.id != "" {
+			attributes = append(attributes, slog.String("event", e.id), slog.String("topic", e.topic), slog.String("error", e.text))
+		}
+		w.log(ctx, slog.LevelWarn, "the broker gives no sign", attributes...)
 	} else {
 		w.log(ctx, slog.LevelInfo, "the broker is there")
 	}
@@ -211,8 +239,8 @@ func (w *work) log(ctx context.Context, level slog.Level, text string, attribute
 	w.config.Logger.LogAttrs(ctx, level, "relay: "+text, append(attributes, slog.String("outbox", w.table.Schema+"."+w.table.Table))...)
 }
 
-// rest waits for the pause's end, the outbox's wake or ctx's end.
-func rest(ctx context.Context, pause time.Duration, woken <-chan struct{}) {
+// rest waits for the pause's end, the outbox's wake, a late outcome or ctx's end.
+func rest(ctx context.Context, pause time.Duration, woken, late <-chan struct{}) {
 	if pause <= 0 {
 		return
 	}
@@ -221,6 +249,7 @@ func rest(ctx context.Context, pause time.Duration, woken <-chan struct{}) {
 	select {
 	case <-timer.C:
 	case <-woken:
+	case <-late:
 	case <-ctx.Done():
 	}
 }

@@ -16,54 +16,56 @@ import (
 
 // outcome is what became of one event in a round.
 type outcome struct {
-	// begun and ended are zero where it was not sent at all.
+	// begun and ended are zero where it was not sent at all; ended alone where its sending
+	// goes on, and its outcome will be late.
 	begun, ended time.Time
 	err          error
 	// hangs: Publish has not returned.
 	hangs bool
 }
 
-func (o *outcome) acknowledged() bool { return !o.begun.IsZero() && o.err == nil }
+func (o *outcome) acknowledged() bool { return !o.ended.IsZero() && o.err == nil }
+
+// underWay: it will be among the late ones.
+func (o *outcome) underWay() bool { return !o.begun.IsZero() && o.ended.IsZero() }
 
 // errHangs is the outcome of a Publish that does not return.
 var errHangs = errors.New("no answer within SendTimeout")
 
-// sender sends the events of batches. It outlives rounds, for what hangs does, too.
+// sender sends the events of batches. It outlives rounds, for what hangs and what is late
+// does, too.
 type sender struct {
 	config Config
 	// hanging is how many Publishes have been given up and go on.
 	hanging atomic.Int64
+	late    late
 }
 
-// send sends a batch: lane by lane, each lane's events one after the other. Nothing begins
-// that might not end within the claim, which is counted from before it was asked for, nine
-// tenths of it: the database's clock may run faster. It returns when nothing is under way
-// but what hangs.
-func (s *sender) send(ctx context.Context, c claimed, lanes [][]int) []outcome {
-	last := c.asked.Add(s.config.Claim*9/10 - s.config.SendTimeout)
-	outcomes := make([]outcome, len(c.events))
-	var next atomic.Int64
+// send sends a batch: lane by lane, each lane's events one after the other. It returns when
+// nothing is under way but what is slow, whose outcomes are late, and what hangs.
+func (s *sender) send(ctx context.Context, c claimed, lanes [][]int, cautious bool) []outcome {
+	f := s.newFlight(c, lanes, cautious)
 	var workers sync.WaitGroup
-	for range min(s.config.Workers, len(lanes)) {
-		workers.Go(func() {
-			for {
-				n := int(next.Add(1)) - 1
-				if n >= len(lanes) {
-					return
-				}
-				for _, i := range lanes[n] {
-					if ctx.Err() != nil || time.Now().After(last) || s.stuck() {
-						return
-					}
-					if s.one(ctx, &c.events[i], &outcomes[i]); outcomes[i].err != nil {
-						break
-					}
-				}
-			}
-		})
+	for range min(f.workers, len(lanes)) {
+		workers.Go(func() { f.work(ctx) })
 	}
-	workers.Wait()
-	return outcomes
+	landed := make(chan struct{})
+	go func() {
+		workers.Wait()
+		close(landed)
+	}()
+	patience := time.NewTicker(slow)
+	defer patience.Stop()
+	for {
+		select {
+		case <-landed:
+			return f.outcomes
+		case <-patience.C:
+			if outcomes, left := f.leave(); left {
+				return outcomes
+			}
+		}
+	}
 }
 
 // stuck: as many hang as may.
@@ -71,7 +73,7 @@ func (s *sender) stuck() bool { return s.hanging.Load() >= int64(s.config.Worker
 
 // one sends an event. Publish runs in a goroutine of its own, because not every publisher
 // heeds the context of its messages.
-func (s *sender) one(ctx context.Context, e *event, o *outcome) {
+func (s *sender) one(ctx context.Context, e *event) (o outcome) {
 	// What has begun is waited for when the relay is to stop: else it would be sent again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.SendTimeout)
 	done := make(chan error, 1)
@@ -98,6 +100,7 @@ func (s *sender) one(ctx context.Context, e *event, o *outcome) {
 		}
 	}
 	o.ended = time.Now()
+	return o
 }
 
 // publish calls the Publisher. One that panics fails this event and not the relay.

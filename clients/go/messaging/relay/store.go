@@ -72,9 +72,17 @@ const steadyPlan = `SELECT set_config('enable_seqscan', 'off', true), set_config
 
 const free = `claimed_until <= clock_timestamp() AND next_attempt_at <= clock_timestamp()`
 
-// take claims up to limit events. Where the relay is looking for a sign of life of the
-// broker it takes the newest first: those that have just failed are not among them.
-func (s *store) take(ctx context.Context, limit int, newest bool) (claimed, error) {
+// look is where events are looked for, with None; aggregates are always gone through in turn.
+type look int
+
+const (
+	inTurn     look = iota // first come first, and what was passed by again each second
+	newest                 // last come first: those that have just failed are not among them
+	throughout             // in turn, to the end, however long that takes
+)
+
+// take claims up to limit events.
+func (s *store) take(ctx context.Context, limit int, where look) (claimed, error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	c := claimed{asked: time.Now()}
@@ -84,7 +92,7 @@ func (s *store) take(ctx context.Context, limit int, newest bool) (claimed, erro
 	if s.order == outbox.PerAggregate {
 		err = s.takeAggregates(ctx, &c, limit)
 	} else {
-		err = s.takeAny(ctx, &c, limit, newest)
+		err = s.takeAny(ctx, &c, limit, where)
 	}
 	if err != nil {
 		return claimed{}, fmt.Errorf("claim: %w", err)
@@ -96,16 +104,17 @@ func (s *store) take(ctx context.Context, limit int, newest bool) (claimed, erro
 // takeAny is one statement, in a transaction with its settings. It goes on where the last
 // one stopped: what was sent lies dead in the way, and PostgreSQL can't remove it while any
 // transaction is open that began before.
-func (s *store) takeAny(ctx context.Context, c *claimed, limit int, newest bool) error {
-	direction := "ASC"
-	if newest {
-		direction = "DESC"
+func (s *store) takeAny(ctx context.Context, c *claimed, limit int, where look) error {
+	direction, from := "ASC", s.position
+	switch {
+	case where == newest:
+		direction, from = "DESC", 0
+	case from == 0, where == inTurn && time.Since(s.began) > longestPass:
+		from, s.began = 0, time.Now()
 	}
-	if newest || time.Since(s.began) > longestPass {
-		s.position, s.began = 0, time.Now()
-	}
-	from := s.position
+	reached := int64(0)
 	batch := &pgx.Batch{}
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	batch.Queue(steadyPlan)
 	batch.Queue(fmt.Sprintf(`WITH found AS MATERIALIZED (
 			SELECT id, position, octet_length(payload) AS size FROM %[1]s
@@ -119,18 +128,23 @@ func (s *store) takeAny(ctx context.Context, c *claimed, limit int, newest bool)
 		})
 		slices.SortFunc(found, func(a, b placed) int { return int(a.position - b.position) })
 		for _, p := range found {
-			c.events, s.position = append(c.events, p.event), p.position
+			c.events, reached = append(c.events, p.event), p.position
 		}
 		return err
 	})
+	batch.Queue("COMMIT")
 	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
 	full := len(c.events) == limit || c.bytes() >= mostBytes
-	if !full || newest {
+	c.more = full || from > 0
+	switch {
+	case where == newest:
+	case full:
+		s.position = reached
+	default:
 		s.position = 0
 	}
-	c.more = full || from > 0
 	return nil
 }
 
@@ -192,6 +206,7 @@ func (s *store) settle(ctx context.Context, token pgtype.UUID, o outcomes) (mark
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
 	batch := &pgx.Batch{}
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	batch.Queue(steadyPlan)
 	if len(o.sent) > 0 {
 		batch.Queue(fmt.Sprintf(`UPDATE %s SET state = %d, sent_at = clock_timestamp(), claimed_by = NULL, claimed_until = '-infinity'
@@ -203,6 +218,7 @@ func (s *store) settle(ctx context.Context, token pgtype.UUID, o outcomes) (mark
 			WHERE id = ANY($2::uuid[]) AND state = %d AND claimed_by = $1::uuid AND claimed_until > clock_timestamp()`, s.table, outboxtable.Pending), token, o.released)
 	}
 	s.queueFailed(batch, token, o.failed)
+	batch.Queue("COMMIT")
 	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, fmt.Errorf("settle: %w", err)
 	}

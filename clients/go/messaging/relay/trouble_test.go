@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -64,7 +65,7 @@ func TestNoMorePublishesHangThanAreBoundedAndTheRelayRecovers(t *testing.T) {
 		h.add(many(40)...)
 		c := h.settings()
 		var log lockedBuffer
-		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		c.Logger = textLogger(&log)
 		c.Workers, c.SendTimeout, c.Claim = 3, 20*time.Millisecond, 100*time.Millisecond
 		h.run(c)
 		h.until("some hang, and their claims are over", func() bool { return hanging.Load() >= 3 && h.claims() == 0 })
@@ -146,16 +147,22 @@ func (c *claimCount) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.
 func TestABrokerThatIsAwayIsAskedByAFewEventsAtATime(t *testing.T) {
 	h := newHouse(t, outbox.None)
 	h.add(many(500)...)
-	var tries atomic.Int64
-	h.broker.refusing(func(string, *message.Message) error { tries.Add(1); return errors.New("connection refused") })
-	c := h.settings()
-	c.Batch = 100
+	var tries, now, most atomic.Int64
 	looks := &claimCount{}
+	h.broker.refusing(func(string, *message.Message) error {
+		tries.Add(1)
+		if n := now.Add(1); looks.n.Load() > 1 && n > most.Load() {
+			most.Store(n)
+		}
+		defer now.Add(-1)
+		return errors.New("connection refused")
+	})
+	c := h.settings()
 	c.Postgres.ConnConfig.Tracer = looks
 	h.run(c)
 	h.until("it has looked some times", func() bool { return looks.n.Load() >= 5 })
-	if n, most := tries.Load(), 100+10*(looks.n.Load()-1); n > most {
-		t.Errorf("%d tries, at most %d", n, most)
+	if n, bound := tries.Load(), 500+100*(looks.n.Load()-1); n > bound || most.Load() > 10 {
+		t.Errorf("%d tries, at most %d; %d at once, at most 10", n, bound, most.Load())
 	}
 }
 
@@ -512,3 +519,5 @@ func TestNothingIsBegunThatMightNotEndWithinItsClaim(t *testing.T) {
 		}
 	})
 }
+
+func textLogger(to io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }
