@@ -206,10 +206,23 @@ type lookupCmd struct {
 
 // Run implements the command.
 func (c *lookupCmd) Run(std streams) error {
-	return call(c.holding(c.Wait), std, idemdv1.NewIdempotencyServiceClient,
-		idemdv1.IdempotencyServiceClient.Lookup, &idemdv1.LookupRequest{
+	return c.holding(c.Wait).dialled(func(ctx context.Context, conn *grpc.ClientConn) error {
+		response, err := idemdv1.NewIdempotencyServiceClient(conn).Lookup(ctx, &idemdv1.LookupRequest{
 			Tenant: c.Tenant, Namespace: c.Namespace, Key: c.Key, Wait: duration(c.Wait),
 		})
+		switch {
+		case err != nil:
+			return err
+		case c.Output == "json":
+			return show(std, c.Output, response, nil)
+		}
+		entries := response.GetReservation().GetHistory()
+		response.Reservation.History = nil // a table of its own
+		if err := show(std, c.Output, response, nil); err != nil {
+			return err
+		}
+		return history(std.out, entries, response.GetReservation().GetHistoryDropped())
+	})
 }
 
 type resolveCmd struct {

@@ -25,6 +25,11 @@ type cli struct {
 	Fail     failCmd     `cmd:"" help:"Tell that an operation was not done, or that nobody knows."`
 	Lookup   lookupCmd   `cmd:"" help:"Show a reservation."`
 	Resolve  resolveCmd  `cmd:"" help:"Give the verdict on an operation of which nobody knows how it ended."`
+	Stats    statsCmd    `cmd:"" help:"Count what is open in each namespace, and name the oldest unresolved operation."`
+	List     listCmd     `cmd:"" help:"List reservations."`
+	Tenants  tenantsCmd  `cmd:"" help:"List the tenants that have anything open."`
+	Erase    eraseCmd    `cmd:"" help:"Remove the result of a finished operation for good; it still does not run again."`
+	Audit    auditCmd    `cmd:"" help:"List the acts of operators, newest first."`
 	Version  versionCmd  `cmd:"" help:"Show the version of this program."`
 }
 

@@ -29,7 +29,8 @@ func TestScripts(t *testing.T) {
 				},
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"exits": exits, "token": token, "version": version,
-					"wait-lapsed": func(ts *testscript.TestScript, _ bool, args []string) { waitLapsed(ts, dial(t, p.grpc), args[0]) },
+					"wait-lapsed": func(ts *testscript.TestScript, _ bool, args []string) { waitLapsed(ts, dial(t, p.grpc), args) },
+					"shows":       shows,
 				},
 			})
 		})
@@ -74,10 +75,31 @@ func version(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], found[1])
 }
 
-// waitLapsed waits until a reservation's lease is over.
-func waitLapsed(ts *testscript.TestScript, c *client, key string) {
+// shows runs idemd until it prints what is wanted, for counts are some seconds old: shows
+// REGEXP ARG...
+func shows(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: shows REGEXP ARG...")
+	}
+	wanted := regexp.MustCompile(args[0])
+	for range 100 {
+		ts.Check(ts.Exec("idemd", args[1:]...))
+		if wanted.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	ts.Fatalf("idemd %v does not print %s", args[1:], args[0])
+}
+
+// waitLapsed waits until a reservation's lease is over: wait-lapsed KEY [TENANT].
+func waitLapsed(ts *testscript.TestScript, c *client, args []string) {
+	key, tenant := args[0], "acme"
+	if len(args) > 1 {
+		tenant = args[1]
+	}
 	for range 1000 {
-		found, err := c.Lookup(context.Background(), &idemdv1.LookupRequest{Tenant: "acme", Key: key})
+		found, err := c.Lookup(context.Background(), &idemdv1.LookupRequest{Tenant: tenant, Key: key})
 		ts.Check(err)
 		if time.Until(found.GetReservation().GetLeaseExpiresAt().AsTime()) < -50*time.Millisecond {
 			return

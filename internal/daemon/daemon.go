@@ -106,7 +106,6 @@ func (d *daemon) closeListeners() {
 func (d *daemon) build() (err error) {
 	started := d.settings.started
 	d.metrics = newMetrics(started.Open())
-	d.metrics.registerStats(newStatsCache(d.store))
 	d.engine, err = engine.New(engine.Options{
 		Store: d.store, Policies: started.Policies(), Writers: writers, Hooks: d.metrics.hooks(),
 	})
@@ -115,6 +114,7 @@ func (d *daemon) build() (err error) {
 	}
 	d.settings.apply = func(c *config.Config) error { return d.engine.SetPolicies(c.Policies()) }
 	d.settings.warn = d.config.Logger.Warn
+	d.metrics.registerStats(d.engine.Stats)
 	d.metrics.registerWaiting(d.engine.Waiting)
 	d.readiness = newReadiness(d.store, d.config.Logger)
 	d.serve()

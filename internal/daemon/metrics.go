@@ -24,6 +24,7 @@ type metrics struct {
 	pollSeconds  prometheus.Histogram
 	polled       prometheus.Counter
 	swept        prometheus.Counter
+	stripped     prometheus.Counter
 	sweepErrors  prometheus.Counter
 	sweepLag     prometheus.Gauge
 	sweepSeconds prometheus.Histogram
@@ -56,6 +57,9 @@ func newMetrics(insecure bool) *metrics {
 		swept: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "idemd_swept_total", Help: "Expired records deleted.",
 		}),
+		stripped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "idemd_swept_bodies_total", Help: "Bodies of results taken out before their records expired.",
+		}),
 		sweepErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "idemd_sweep_errors_total", Help: "Sweeps that failed.",
 		}),
@@ -81,7 +85,7 @@ func newMetrics(insecure bool) *metrics {
 	m.reloads = newReloadMetrics(m.registry)
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.grpc, m.decisions, m.batchSize, m.applySeconds, m.pollSeconds, m.polled, m.swept, m.sweepErrors, m.sweepLag, m.sweepSeconds, m.sweptAt, unauthenticated,
+		m.grpc, m.decisions, m.batchSize, m.applySeconds, m.pollSeconds, m.polled, m.swept, m.stripped, m.sweepErrors, m.sweepLag, m.sweepSeconds, m.sweptAt, unauthenticated,
 	)
 	return m
 }
@@ -137,17 +141,18 @@ func decisionName(outcome reservation.Outcome) string {
 
 func (m *metrics) sweepHook(swept store.Swept, took time.Duration) {
 	m.swept.Add(float64(swept.Deleted))
+	m.stripped.Add(float64(swept.Stripped))
 	m.sweepSeconds.Observe(took.Seconds())
 	m.sweptAt.SetToCurrentTime()
 	m.sweepLag.Set(swept.Lag.Seconds())
 }
 
-// registerStats shows the store's own counts. They are read at most every few
-// seconds, whoever scrapes.
-func (m *metrics) registerStats(s *statsCache) {
+// registerStats shows the store's own counts, or the last there were.
+func (m *metrics) registerStats(count func(context.Context) (store.Stats, error)) {
 	gauge := func(name, help string, value func(store.Stats) float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
-			return value(s.get())
+			stats, _ := count(context.Background())
+			return value(stats)
 		}))
 	}
 	gauge("idemd_reservations_live", "Reservations whose owner is within its lease.",
@@ -163,34 +168,4 @@ func (m *metrics) registerStats(s *statsCache) {
 			}
 			return s.Now.Sub(s.OldestUnresolved).Seconds()
 		})
-}
-
-// statsCache bounds how often the store is asked to count.
-type statsCache struct {
-	store store.Store
-	slot  chan struct{} // held by who reads or refreshes
-	last  store.Stats
-	at    time.Time
-}
-
-// statsMaxAge is how old the counts shown may be.
-const statsMaxAge = 5 * time.Second
-
-func newStatsCache(s store.Store) *statsCache {
-	return &statsCache{store: s, slot: make(chan struct{}, 1)}
-}
-
-func (c *statsCache) get() store.Stats {
-	c.slot <- struct{}{}
-	defer func() { <-c.slot }()
-	if time.Since(c.at) < statsMaxAge {
-		return c.last
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if stats, err := c.store.Stats(ctx); err == nil {
-		c.last = stats
-	}
-	c.at = time.Now()
-	return c.last
 }

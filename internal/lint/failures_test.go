@@ -65,7 +65,7 @@ func (s source) rules(to map[string]bool) {
 // measures how long something takes.
 func TestOnlyTheEmbeddedStoreLooksAtTheMachinesClockForRecords(t *testing.T) {
 	measures := map[string]string{
-		"internal/daemon/metrics.go":            "the age of the counts that are shown",
+		"internal/engine/desk.go":               "the age of the counts that are shown",
 		"internal/engine/admit.go":              "how much of a rate has come back",
 		"internal/engine/rules.go":              "how much of a rate has come back",
 		"internal/engine/engine.go":             "when a call that waits must be answered",

@@ -29,7 +29,7 @@ const (
 	farBehindMinima = 5 * time.Millisecond
 )
 
-// Sweeper deletes expired records until its context ends. Several processes may
+// Sweeper deletes expired records, and takes out bodies that have expired before them, until its context ends. Several processes may
 // sweep one store: they share the work.
 type Sweeper struct {
 	Store  store.Store
@@ -78,7 +78,7 @@ func (s *Sweeper) sweep(ctx context.Context, now func() time.Time, last time.Dur
 		s.Swept(swept, took)
 	}
 	switch {
-	case swept.Deleted == 0:
+	case swept.Deleted+swept.Stripped == 0:
 		return longer(last) // also where something is left: it is held by somebody, or damaged
 	case swept.More:
 		return rest(took, swept.Lag)
