@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -28,7 +27,7 @@ type reserveCmd struct {
 	clientFlags
 	addressFlags
 	fingerprintFlags
-	Token          string         `help:"Owner token of this attempt, in hex. Default: a random one, which is printed." placeholder:"HEX"`
+	Token          string         `env:"IDEMD_OWNER_TOKEN" help:"Owner token of this attempt, in hex. Default: a random one, which is printed." placeholder:"HEX"`
 	Lease          *time.Duration `help:"How long the owner may stay silent. Default: the namespace's (30s)."`
 	Retention      *time.Duration `help:"How long the result is replayed. Default: the namespace's (168h)."`
 	OnLapse        string         `enum:",hold,rerun" default:"" help:"What a lapse of the lease means: hold or rerun. Default: the namespace's (hold)."`
@@ -99,12 +98,8 @@ func lostToken(err error, token []byte) error {
 
 // refusedBefore: the daemon says that it has not looked at the call.
 func refusedBefore(err error) bool {
-	for _, detail := range status.Convert(err).Details() {
-		if info, is := detail.(*errdetails.ErrorInfo); is && (info.GetReason() == "DRAINING" || info.GetReason() == "OVERLOADED") {
-			return true
-		}
-	}
-	return false
+	reason := reasonIn(status.Convert(err))
+	return reason == "DRAINING" || reason == "OVERLOADED"
 }
 
 func decisionCode(response *idemdv1.ReserveResponse) error {

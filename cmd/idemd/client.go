@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 	"github.com/idemd/idemd/internal/daemon"
@@ -22,6 +21,7 @@ type clientFlags struct {
 	Addr    string        `default:"127.0.0.1:7070" help:"The daemon's gRPC address." placeholder:"HOST:PORT"`
 	Timeout time.Duration `default:"10s" help:"How long to wait for the answer, beyond --wait."`
 	Output  string        `short:"o" default:"table" enum:"table,json" help:"How to print: table or json."`
+	identityFlags
 }
 
 // holding leaves time for a call that is held.
@@ -35,16 +35,29 @@ func (f clientFlags) holding(wait *time.Duration) clientFlags {
 // addressFlags name a reservation.
 type addressFlags struct {
 	Key       string `arg:"" help:"The name of the operation: the same on every retry."`
-	Tenant    string `short:"t" required:"" help:"Who the key belongs to."`
+	Tenant    string `short:"t" help:"Who the key belongs to; may be left out by an identity with one tenant."`
 	Namespace string `short:"n" default:"default" help:"Group of operations with one policy."`
 }
 
 // dialled calls a daemon within the time-out.
 func (f clientFlags) dialled(call func(context.Context, *grpc.ClientConn) error) error {
-	conn, err := grpc.NewClient(f.Addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	transport, err := f.transport()
+	if err != nil {
+		return usageError{err}
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(
-			grpc.MaxCallRecvMsgSize(daemon.MaxMessageBytes), grpc.MaxCallSendMsgSize(daemon.MaxMessageBytes)))
+			grpc.MaxCallRecvMsgSize(daemon.MaxMessageBytes), grpc.MaxCallSendMsgSize(daemon.MaxMessageBytes)),
+	}
+	token, err := f.bearer(f.Addr)
+	if err != nil {
+		return usageError{err}
+	}
+	if token != "" {
+		options = append(options, grpc.WithPerRPCCredentials(token))
+	}
+	conn, err := grpc.NewClient(f.Addr, options...)
 	if err != nil {
 		return usageError{err}
 	}
@@ -56,7 +69,7 @@ func (f clientFlags) dialled(call func(context.Context, *grpc.ClientConn) error)
 
 // tokenFlag is the proof of ownership of an attempt.
 type tokenFlag struct {
-	Token string `required:"" help:"The owner token that reserve printed, in hex." placeholder:"HEX"`
+	Token string `required:"" env:"IDEMD_OWNER_TOKEN" help:"The owner token that reserve printed, in hex." placeholder:"HEX"`
 }
 
 func (f tokenFlag) bytes() ([]byte, error) { return decodeHex("--token", f.Token) }

@@ -22,6 +22,7 @@ const (
 	exitNotFound    = 7
 	exitInvalid     = 8
 	exitUnavailable = 9
+	exitForbidden   = 10
 )
 
 // answered is a command that was answered, with something else than "done": the
@@ -44,6 +45,16 @@ func statusOf(err error) (*status.Status, bool) {
 	return from.GRPCStatus(), true
 }
 
+// reasonIn is the reason that a status gives; empty = none.
+func reasonIn(st *status.Status) string {
+	for _, detail := range st.Details() {
+		if info, is := detail.(*errdetails.ErrorInfo); is {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
 func codeFor(err error) int {
 	var usage usageError
 	if errors.As(err, &usage) {
@@ -58,8 +69,15 @@ func codeFor(err error) int {
 		return exitRefused
 	case codes.NotFound:
 		return exitNotFound
-	case codes.InvalidArgument, codes.ResourceExhausted:
+	case codes.ResourceExhausted:
+		if reason := reasonIn(st); reason == "RATE_LIMITED" || reason == "QUOTA_EXCEEDED" {
+			return exitForbidden
+		}
 		return exitInvalid
+	case codes.InvalidArgument:
+		return exitInvalid
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return exitForbidden
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return exitUnavailable
 	}

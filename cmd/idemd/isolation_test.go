@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -128,14 +127,7 @@ func with(t *testing.T, authorization ...string) context.Context {
 	return ctx
 }
 
-func reasonOf(err error) string {
-	for _, detail := range status.Convert(err).Details() {
-		if info, is := detail.(*errdetails.ErrorInfo); is {
-			return info.GetReason()
-		}
-	}
-	return ""
-}
+func reasonOf(err error) string { return reasonIn(status.Convert(err)) }
 
 // mayCall are the identities that may make a call.
 func mayCall(method protoreflect.MethodDescriptor) []string {

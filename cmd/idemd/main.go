@@ -37,7 +37,8 @@ const description = `idemd makes side effects happen once.
 
 Exit codes: 0 done (reserve: owned) · 1 unexpected failure · 2 wrong usage ·
 3 in progress · 4 replay · 5 unresolved · 6 refused: contradicts the reservation ·
-7 no such reservation · 8 refused: invalid request · 9 daemon or store unavailable`
+7 no such reservation · 8 refused: invalid request · 9 daemon or store unavailable ·
+10 refused: by identity, tenant, role or quota`
 
 // streams are where commands read and write.
 type streams struct {
