@@ -148,10 +148,11 @@ func (d *daemon) start(ctx context.Context) {
 		Failed: func(error) { d.metrics.sweepErrors.Inc() },
 	}
 	d.failed = make(chan error, 2)
+	d.shareQuotas(ctx) // before anybody takes from them
 	d.background.Go(func() { sweeper.Run(ctx) })
 	d.background.Go(func() { d.readiness.watch(ctx) })
 	d.background.Go(func() { d.watchFiles(ctx) })
-	d.background.Go(func() { d.countLive(ctx) })
+	d.background.Go(func() { d.keepQuotas(ctx) })
 	d.background.Go(func() { d.failed <- d.grpc.Serve(d.grpcL) })
 	d.background.Go(func() { d.failed <- d.serveHTTP() })
 	d.announce()
@@ -187,23 +188,6 @@ func (d *daemon) watchFiles(ctx context.Context) {
 
 // configWhat is what the configuration's file is called where files are watched.
 const configWhat = "configuration"
-
-// countEvery is how often the store counts what is live, where quotas bound it.
-const countEvery = 2 * time.Second
-
-func (d *daemon) countLive(ctx context.Context) {
-	ticker := time.NewTicker(countEvery)
-	defer ticker.Stop()
-	for {
-		// What the store can't count now stays as it was: readiness says what is wrong.
-		_ = d.engine.CountLive(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
-}
 
 // wait returns when the daemon must end: nil if it was told to.
 func (d *daemon) wait(ctx context.Context) error {

@@ -2,7 +2,8 @@ package engine
 
 import (
 	"context"
-	"math/rand/v2"
+	"crypto/rand"
+	mathrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,7 @@ type Hooks struct {
 
 // Engine answers calls. It is safe for use by many goroutines.
 type Engine struct {
+	name    string // among the daemons on one store
 	store   store.Store
 	rules   atomic.Pointer[rules]
 	rulesMu sync.Mutex // held while rules are swapped
@@ -65,9 +67,9 @@ func New(o Options) (*Engine, error) {
 		o.HeldTimeout = 10 * time.Second
 	}
 	if o.Jitter == nil {
-		o.Jitter = rand.Float64
+		o.Jitter = mathrand.Float64
 	}
-	e := &Engine{store: o.Store, queue: newQueue(), hooks: o.Hooks, jitter: o.Jitter, desk: newDesk(o.Store)}
+	e := &Engine{name: rand.Text(), store: o.Store, queue: newQueue(), hooks: o.Hooks, jitter: o.Jitter, desk: newDesk(o.Store)}
 	if err := e.SetPolicies(o.Policies); err != nil {
 		return nil, err
 	}

@@ -59,8 +59,10 @@ type quota struct {
 	// tokens are what is left of the rate, as of filled.
 	tokens float64
 	filled time.Time
-	// asked counts the Reserves since the daemons last shared the rate.
-	asked int64
+	// asked counts the Reserves since the daemons last shared the quotas; lately is how
+	// many it were a second before.
+	asked  int64
+	lately float64
 	// share is this daemon's part of the quotas: 1 where it is the only one.
 	share float64
 
@@ -76,12 +78,12 @@ func newQuota(scope Scope, limits Quotas, now time.Time) *quota {
 
 // take takes one Reserve from the rate. Where there is none left, it tells when there is.
 func (q *quota) take(now time.Time) (wait time.Duration) {
-	if q.limits.Rate == 0 {
-		return 0
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.asked++
+	if q.limits.Rate == 0 {
+		return 0
+	}
 	rate, burst := q.limits.Rate*q.share, max(1, q.limits.burst()*q.share)
 	if passed := now.Sub(q.filled); passed > 0 {
 		q.tokens = min(burst, q.tokens+passed.Seconds()*rate)

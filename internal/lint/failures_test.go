@@ -66,6 +66,7 @@ func (s source) rules(to map[string]bool) {
 func TestOnlyTheEmbeddedStoreLooksAtTheMachinesClockForRecords(t *testing.T) {
 	measures := map[string]string{
 		"internal/engine/desk.go":               "the age of the counts that are shown",
+		"internal/daemon/quotas.go":             "how long a count took, and when the next is due",
 		"internal/engine/admit.go":              "how much of a rate has come back",
 		"internal/engine/rules.go":              "how much of a rate has come back",
 		"internal/engine/engine.go":             "when a call that waits must be answered",

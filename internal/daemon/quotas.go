@@ -1,0 +1,45 @@
+package daemon
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// shareEvery is how often the daemons on one store share the quotas.
+	shareEvery = time.Second
+	// countEvery is how often the store counts what is live, where quotas bound it, and
+	// countPart how much of the time it may be busy with that.
+	countEvery = 2 * time.Second
+	countPart  = 10
+	// quotaTimeout bounds each.
+	quotaTimeout = 5 * time.Second
+)
+
+// keepQuotas shares quotas with other daemons, and keeps count of what is live. What the
+// store can't do now stays as it was: readiness says what is wrong.
+func (d *daemon) keepQuotas(ctx context.Context) {
+	ticker := time.NewTicker(shareEvery)
+	defer ticker.Stop()
+	var next time.Time
+	for {
+		d.shareQuotas(ctx)
+		if began := time.Now(); !began.Before(next) {
+			counting, cancel := context.WithTimeout(ctx, quotaTimeout)
+			_ = d.engine.CountLive(counting)
+			cancel()
+			next = began.Add(max(countEvery-shareEvery/2, countPart*time.Since(began)))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (d *daemon) shareQuotas(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, quotaTimeout)
+	defer cancel()
+	_ = d.engine.ShareQuotas(ctx)
+}
