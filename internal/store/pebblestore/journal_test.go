@@ -123,6 +123,14 @@ func (l *load) caller(n int, rng *rand.Rand) {
 				storetest.Fail(shared, n*1_000_000+i, reservation.ToldRetryable, l.text(rng)), storetest.Lookup(shared),
 			},
 		}
+		switch complete := rounds[1][0].(*reservation.Complete); i % 3 {
+		case 0: // its body goes first
+			complete.BodyRetention = retention / 4
+		case 1: // an operator erases it, in the batch or after it
+			at := rng.IntN(2)
+			rounds = append(rounds, nil)
+			rounds[1+at] = append(rounds[1+at], storetest.Erase(own), storetest.Lookup(own))
+		}
 		for _, commands := range rounds {
 			if !l.apply(commands) {
 				return
@@ -184,7 +192,8 @@ func lost(t testing.TB, s store.Store, told map[reservation.Address]*reservation
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := snapshot.Found[0].Record
+		got := shown(snapshot.Now, snapshot.Found[0].Record)
+		want = shown(snapshot.Now, want)
 		switch {
 		case snapshot.Found[0].Unreadable:
 			missing = append(missing, fmt.Sprintf("%v can't be decoded", address))
@@ -197,7 +206,45 @@ func lost(t testing.TB, s store.Store, told map[reservation.Address]*reservation
 			missing = append(missing, fmt.Sprintf("%v is not what was told: %s", address, gocmp.Diff(want, got)))
 		}
 	}
-	return missing
+	return append(missing, parted(t, s)...)
+}
+
+// shown is a record as it is shown: a body that has expired may be swept or not.
+func shown(now reservation.Time, rec *reservation.Record) *reservation.Record {
+	if rec != nil && rec.BodyExpired(now) {
+		return rec.WithoutBody()
+	}
+	return rec
+}
+
+// parted lists changes by operators without their acts, and acts without their changes.
+func parted(t testing.TB, s store.Store) (alone []string) {
+	t.Helper()
+	erased := make(map[reservation.Address]reservation.Time)
+	for query := (store.AuditQuery{Limit: store.MaxBatch}); ; {
+		page, err := s.Audit(context.Background(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, act := range page.Entries {
+			erased[act.Address] = max(erased[act.Address], act.At)
+		}
+		if query.Below = page.Next; query.Below == 0 {
+			break
+		}
+	}
+	records := stored(t, s)
+	for address, rec := range records {
+		if rec.ErasedAt != 0 && erased[address] != rec.ErasedAt {
+			alone = append(alone, fmt.Sprintf("%v was erased, and no act says so", address))
+		}
+	}
+	for address, at := range erased {
+		if rec := records[address]; rec != nil && rec.ErasedAt != at {
+			alone = append(alone, fmt.Sprintf("an act says that %v was erased, and it was not", address))
+		}
+	}
+	return alone
 }
 
 // stored is everything that a store holds.
