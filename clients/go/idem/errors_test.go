@@ -32,7 +32,7 @@ func TestEveryDocumentedReasonHasAConstant(t *testing.T) {
 	documented, here := map[string]bool{}, map[string]bool{}
 	_, section, _ := strings.Cut(string(docs), "\n## Reasons\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	word := regexp.MustCompile(`[A-Z]+(_[A-Z]+)+|DRAINING|OVERLOADED`)
+	word := regexp.MustCompile(`[A-Z]+(_[A-Z]+)+|DRAINING|OVERLOADED|UNAUTHENTICATED`)
 	for row := range strings.Lines(section) {
 		if cells := strings.Split(row, "|"); len(cells) > 3 {
 			for _, reason := range word.FindAllString(cells[1], -1) {
