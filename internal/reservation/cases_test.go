@@ -101,7 +101,7 @@ func (b base) placements() []placed {
 	var all []placed
 	add := func(rec *Record, came string, times []moment) {
 		all = append(all, placed{rec: rec, times: times, words: situation{
-			"State": rec.State.String(), "Came by": came, "Lapse": b.lapse.String(), "Attempts": b.attempts,
+			"State": rec.State.String(), "Came by": came, "Lapse": b.lapse.String(), "Attempts": b.attempts, "Kept": keptWord(rec),
 		}})
 	}
 	add(rec, "reserved", []moment{
@@ -115,8 +115,23 @@ func (b base) placements() []placed {
 			panic(fmt.Sprintf("%T is answered %v", end.cmd, out))
 		}
 		add(next, end.came, timesOf(next))
+		if next.State.Finished() {
+			erased, _ := Decide(testStart, next, testErase(0))
+			add(erased, end.came, timesOf(erased))
+		}
 	}
 	return all
+}
+
+func keptWord(rec *Record) string {
+	if rec.ErasedAt != 0 {
+		return "erased"
+	}
+	return "whole"
+}
+
+func testErase(version int64) *Erase {
+	return &Erase{Address: testAddress, ExpectedVersion: version, Actor: "olga", Reason: "asked to"}
 }
 
 type ending struct {
@@ -200,7 +215,9 @@ type testCall struct {
 var testTokens = map[string]int{"spent": 1, "current": 2, "strange": 3}
 
 func callsOn(rec *Record, now Time) map[string][]testCall {
-	calls := map[string][]testCall{"Lookup": {{situation{}, &Lookup{testAddress}}}, "Resolve": resolveCalls(rec)}
+	calls := map[string][]testCall{
+		"Lookup": {{situation{}, &Lookup{testAddress}}}, "Resolve": resolveCalls(rec), "Erase": eraseCalls(rec),
+	}
 	for word, n := range testTokens {
 		calls["Reserve"] = append(calls["Reserve"], reserveCalls(word, n, now)...)
 		calls["Extend"] = append(calls["Extend"], testCall{situation{"Token": word},
@@ -227,6 +244,17 @@ func reserveCalls(word string, token int, now Time) (calls []testCall) {
 			c.Fingerprint, c.FirstAttemptAt = testPrint(fingerprint), at
 			calls = append(calls, testCall{situation{"Token": word, "Fingerprint": print, "First attempt": first}, c})
 		}
+	}
+	return calls
+}
+
+func eraseCalls(rec *Record) (calls []testCall) {
+	version := int64(8)
+	if rec != nil {
+		version = rec.Version
+	}
+	for word, expected := range map[string]int64{"not told": 0, "current": version, "another": version - 1} {
+		calls = append(calls, testCall{situation{"Version": word}, testErase(expected)})
 	}
 	return calls
 }

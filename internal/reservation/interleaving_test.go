@@ -3,6 +3,7 @@ package reservation
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -25,6 +26,7 @@ type world struct {
 	finished    string // the first finished result, as replayed
 	forgotten   bool   // the record of the operation was forgotten
 	looked      int64  // the version that the operator saw
+	erased      bool   // the first finished result was erased
 }
 
 const maxSteps = 32
@@ -81,6 +83,11 @@ func searchSteps(callers int, lapse LapsePolicy, duplicates uint8) []step {
 		// Whoever resolves looks first, and may be late: then it names an old version.
 		step{"look", 1, unresolvedWorld, func(w *world, _ *laws) { w.looked = w.rec.Version }},
 		step{"resolve-not-executed", 1, haveLooked, func(w *world, l *laws) { w.resolve(VerdictNotExecuted, l) }},
+		step{"erase", 1, func(w *world) bool { return w.finished != "" && !w.forgotten }, func(w *world, l *laws) {
+			if o, recorded := w.call(testErase(0), l).(*Recorded); recorded && !o.Repeated {
+				w.erased = true
+			}
+		}},
 		step{"resolve-succeeded", 1, haveLooked, func(w *world, l *laws) { w.resolve(VerdictSucceeded, l) }},
 	)
 }
@@ -103,9 +110,17 @@ func (w *world) call(cmd Command, l *laws) Outcome {
 		if w.finished == "" {
 			w.finished = result
 		}
-		l.demand(w.finished == result, "the first finished result was %q, now %q is stored", w.finished, result)
+		l.demand(w.isFirst(w.rec.State, w.rec.Result), "the first finished result was %q, now %q is stored, erased %v", w.finished, result, w.erased)
 	}
 	return out
+}
+
+// isFirst tells whether a result is the first finished one, or what an erasure leaves of it.
+func (w *world) isFirst(state State, result *Result) bool {
+	if w.erased || w.rec.ErasedAt != 0 {
+		return strings.HasPrefix(w.finished, state.String()) && result.erased()
+	}
+	return w.finished == state.String()+string(result.Body)
 }
 
 func (w *world) reserve(caller int, c *Reserve, l *laws) {
@@ -126,7 +141,7 @@ func (w *world) reserve(caller int, c *Reserve, l *laws) {
 			l.demand(w.grants <= 1+w.notExecuted, "%d grants under HOLD, %d times somebody said that it was not executed", w.grants, w.notExecuted)
 		}
 	case *Replay:
-		l.demand(w.finished == o.State.String()+string(o.Result.Body), "replayed %v %q, the first finished result was %q", o.State, o.Result.Body, w.finished)
+		l.demand(w.isFirst(o.State, o.Result), "replayed %v %q, the first finished result was %q", o.State, o.Result.Body, w.finished)
 	}
 }
 
@@ -164,12 +179,13 @@ type worldKey struct {
 	finished            string
 	forgotten           bool
 	looked, upToDate    bool
+	erased              bool
 }
 
 func (w *world) key() worldKey {
 	k := worldKey{
 		counts: w.counts, granted: w.granted, grants: w.grants, notExecuted: w.notExecuted,
-		finished: w.finished, forgotten: w.forgotten,
+		finished: w.finished, forgotten: w.forgotten, erased: w.erased,
 	}
 	k.looked, k.upToDate = w.looked != 0, w.rec != nil && w.looked == w.rec.Version
 	if r := w.rec; r != nil {
@@ -258,6 +274,14 @@ func TestTheSearchFindsFaults(t *testing.T) {
 				changed.Fence = 0
 				w.rec = &changed
 				w.lastFence += 1 << 40
+			}
+		},
+		"an erasure is forgotten": func(w *world) {
+			if w.erased && w.rec != nil && w.rec.ErasedAt != 0 {
+				changed := *w.rec
+				result := testResult("back again")
+				changed.Result, changed.ErasedAt = &result, 0
+				w.rec = &changed
 			}
 		},
 		"a finished result is replaced": func(w *world) {

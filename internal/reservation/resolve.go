@@ -45,6 +45,6 @@ func versionConflict(rec *Record, expected int64) *Error {
 
 // given tells whether this very verdict was the last change of the record.
 func (c *Resolve) given(rec *Record) bool {
-	return rec.Judged && rec.State == c.Verdict.State() && rec.Version == c.ExpectedVersion+1 &&
+	return rec.Judged && rec.ErasedAt == 0 && rec.State == c.Verdict.State() && rec.Version == c.ExpectedVersion+1 &&
 		(c.Result == nil || c.Result.Equal(rec.Result))
 }

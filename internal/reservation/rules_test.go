@@ -21,6 +21,73 @@ func play(t *testing.T, now Time, rec *Record, commands ...Command) (*Record, Ou
 	return rec, out
 }
 
+func TestAnErasedRecordHoldsNothingOfItsResult(t *testing.T) {
+	extend := &Extend{Address: testAddress, Token: testToken(2), Lease: testLease, Checkpoint: []byte("iban"), CheckpointSequence: 1}
+	result := Result{
+		Status: 201, Headers: []Header{{"a", []byte("name")}}, ContentType: "text/name", BodyOmitted: true, BodyRef: "s3://name", DecisionID: "name",
+	}
+	for _, told := range []*Result{&result, {Status: 201, Body: []byte("name")}, (&Result{Status: 201, Body: []byte("name")}).WithoutBody()} {
+		complete := &Complete{Address: testAddress, Token: testToken(2), Result: *told}
+		rec, _ := play(t, testStart, base{Hold, "left"}.record(), extend, complete, testErase(0))
+		if left := *rec.Result; fmt.Sprint(left) != fmt.Sprint(Result{Status: 201, BodyOmitted: true}) || rec.Checkpoint != nil {
+			t.Errorf("left is %+v, checkpoint %q", left, rec.Checkpoint)
+		}
+	}
+}
+
+func TestABodyGoesBeforeItsRecordOnlyByPolicyAndOnlyOnceFinished(t *testing.T) {
+	complete := func(retention time.Duration, drop bool, body string) *Record {
+		rec, _ := play(t, testStart, base{Hold, "left"}.record(), &Complete{
+			Address: testAddress, Token: testToken(2), Result: testResult(body), BodyRetention: retention, DropBody: drop,
+		})
+		return rec
+	}
+	for name, c := range map[string]struct {
+		rec  *Record
+		want Time
+	}{
+		"no policy":                {complete(0, false, "b"), 0},
+		"shorter than the record":  {complete(time.Minute, false, "b"), testStart.Add(time.Minute)},
+		"as long as the record":    {complete(testRetention, false, "b"), 0},
+		"longer than the record":   {complete(2*testRetention, false, "b"), 0},
+		"no body":                  {complete(time.Minute, false, ""), 0},
+		"not stored at all":        {complete(time.Minute, true, "b"), 0},
+		"rounded to a microsecond": {complete(time.Minute+1, false, "b"), testStart.Add(time.Minute) + 1},
+	} {
+		if got := c.rec.BodyExpiresAt(); got != c.want {
+			t.Errorf("%s: it goes at %d, want %d", name, got, c.want)
+		}
+	}
+	rec := complete(time.Minute, false, "b")
+	if next, _ := play(t, testStart.Add(time.Minute), rec, &Lookup{testAddress}); next != rec {
+		t.Error("time alone is stored")
+	}
+}
+
+func TestOnlyOperatorsActsThatChangedSomethingAreAudited(t *testing.T) {
+	now := testStart.Add(testLease)
+	rec := base{Hold, "left"}.record()
+	result := testResult("done")
+	verdict := &Resolve{Address: testAddress, ExpectedVersion: rec.Version, Verdict: VerdictSucceeded, Result: &result, Actor: "olga", Reason: "r", Evidence: "e"}
+	resolved, _ := Decide(now, rec, verdict)
+	act := Audited(now, verdict, rec, resolved)
+	want := AuditEntry{
+		At: now, Actor: "olga", Act: ActResolve, Address: testAddress, Before: Standing{Unknown, rec.Version}, After: Standing{Succeeded, rec.Version + 1},
+		Verdict: VerdictSucceeded, Reason: "r", Evidence: "e", ResultDigest: result.Digest(),
+	}
+	if act == nil || *act != want {
+		t.Errorf("kept is %+v, want %+v", act, want)
+	}
+	if Audited(now, verdict, resolved, resolved) != nil || Audited(now, testErase(0), rec, rec) != nil {
+		t.Error("an act that changed nothing is kept")
+	}
+	complete := &Complete{Address: testAddress, Token: testToken(2)}
+	finished, _ := Decide(testStart, rec, complete)
+	if Audited(now, complete, rec, finished) != nil {
+		t.Error("an owner's Complete is kept as an operator's act")
+	}
+}
+
 func TestDurationsRoundUpToMicroseconds(t *testing.T) {
 	for d, want := range map[time.Duration]Time{0: 0, 1: 1, time.Microsecond: 1, time.Microsecond + 1: 2, time.Second: 1e6} {
 		if got := Time(0).Add(d); got != want {

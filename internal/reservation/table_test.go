@@ -218,6 +218,8 @@ func sayChange(before, after *Record, now Time) string {
 		return "evidence, version + 1"
 	case len(after.Evidence) > len(before.Evidence):
 		return "evidence"
+	case after.ErasedAt != before.ErasedAt && after.ErasedAt != 0:
+		return after.State.String() + ", erased"
 	case after.State == Processing && after.LeaseExpiresAt > before.LeaseExpiresAt:
 		return "PROCESSING, new lease"
 	}
