@@ -20,12 +20,14 @@ type grpcClient struct {
 	conns       []*grpc.ClientConn
 	stubs       []idemdv1.IdempotencyServiceClient
 	next        atomic.Uint64
+	tenant      string
 	fingerprint *idemdv1.Fingerprint
 	result      *idemdv1.Result
 }
 
 func dial(address string, callers int) (*grpcClient, error) {
 	c := &grpcClient{
+		tenant:      tenant,
 		fingerprint: &idemdv1.Fingerprint{Scheme: "bench-v1", Digest: fingerprint()},
 		result:      &idemdv1.Result{Status: status, ContentType: contentType, Body: body(), DecisionId: decisionID},
 	}
@@ -51,7 +53,7 @@ func (c *grpcClient) close() {
 func (c *grpcClient) cycle(ctx context.Context, op operation) error {
 	stub := c.stubs[c.next.Add(1)%uint64(len(c.stubs))]
 	reserved, err := stub.Reserve(ctx, &idemdv1.ReserveRequest{
-		Tenant: tenant, Namespace: namespace, Key: op.key, Fingerprint: c.fingerprint, OwnerToken: op.token,
+		Tenant: c.tenant, Namespace: namespace, Key: op.key, Fingerprint: c.fingerprint, OwnerToken: op.token,
 		Owner: owner, PolicyVersion: policyVersion,
 	})
 	if err != nil {
@@ -61,7 +63,7 @@ func (c *grpcClient) cycle(ctx context.Context, op operation) error {
 		return fmt.Errorf("a fresh key was answered %v", reserved)
 	}
 	completed, err := stub.Complete(ctx, &idemdv1.CompleteRequest{
-		Tenant: tenant, Namespace: namespace, Key: op.key, OwnerToken: op.token, Result: c.result,
+		Tenant: c.tenant, Namespace: namespace, Key: op.key, OwnerToken: op.token, Result: c.result,
 	})
 	if err != nil {
 		return err

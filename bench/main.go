@@ -30,7 +30,7 @@ func measure(args []string) error {
 	quick := flags.Bool("quick", false, "a short run: under a minute, more noise")
 	out := flags.String("out", "", "write the report to this .json file, and its table into the .md file beside it")
 	dir := flags.String("dir", "", "make the stores in this directory (default: the system's for temporary files)")
-	only := flags.String("only", "", "measure these contenders only, separated by commas; or "+outboxOnly+": the outbox's relay, and nothing else")
+	only := flags.String("only", "", "measure these contenders only, separated by commas; or "+outboxOnly+": the outbox's relay, or "+tenantsOnly+": one tenant beside a loud one, and nothing else")
 	callers := flags.String("callers", "", "measure these numbers of callers only, separated by commas")
 	waiters := flags.Int("waiters", -1, "have this many calls wait; 0 = do not measure waiting (default: as the plan says)")
 	expired := flags.Int("expired", -1, "sweep this many records a cycle; 0 = do not measure sweeping (default: as the plan says)")
@@ -56,6 +56,11 @@ func measure(args []string) error {
 			size = 1
 		}
 		table, err := measureOutbox(ctx, drains(size), p.Rounds)
+		fmt.Print(table)
+		return err
+	}
+	if *only == tenantsOnly {
+		table, err := measureTenants(ctx, p.Rounds)
 		fmt.Print(table)
 		return err
 	}

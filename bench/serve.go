@@ -25,6 +25,7 @@ import (
 const (
 	roleVariable    = "IDEMD_BENCH_ROLE" // a contender
 	dirVariable     = "IDEMD_BENCH_DIR"
+	configVariable  = "IDEMD_BENCH_CONFIG"
 	dsnVariable     = "IDEMD_BENCH_DSN"
 	profileVariable = "IDEMD_BENCH_PROFILE"
 )
@@ -57,7 +58,7 @@ func serve(role string) error {
 		c.Listen.GRPC, c.Listen.HTTP = "127.0.0.1:0", "127.0.0.1:0"
 		c.Store.DataDir, c.Store.Postgres = os.Getenv(dirVariable), os.Getenv(dsnVariable)
 	}
-	return daemon.Run(ctx, daemon.Config{Source: config.Source{Override: told}, Logger: logger, Started: announce})
+	return daemon.Run(ctx, daemon.Config{Source: config.Source{File: os.Getenv(configVariable), Override: told}, Logger: logger, Started: announce})
 }
 
 func startProfile(path string) (finish func(), err error) {

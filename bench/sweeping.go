@@ -287,7 +287,7 @@ func (l *load) run(ctx context.Context, c client, perSecond float64) {
 			ended := time.Now()
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if grpcstatus.Code(err) == codes.Unavailable {
+			if code := grpcstatus.Code(err); code == codes.Unavailable || code == codes.ResourceExhausted {
 				l.refused++
 				return
 			}
