@@ -90,7 +90,8 @@ func visible(tenants []string, asked string) []string {
 	case tenants == nil:
 		return nil
 	}
-	return slices.Compact(slices.Sorted(slices.Values(tenants)))
+	// Never nil, however few they are: that would be all.
+	return slices.Compact(append([]string{}, slices.Sorted(slices.Values(tenants))...))
 }
 
 func sees(tenants []string, tenant string) bool {

@@ -127,11 +127,11 @@ func TestEveryReasonHasItsDocumentedCode(t *testing.T) {
 	for code, reasons := range map[codes.Code][]reservation.Reason{
 		codes.InvalidArgument: {
 			"TENANT_INVALID", "NAMESPACE_INVALID", "KEY_INVALID", "FINGERPRINT_INVALID", "TOKEN_INVALID", "DURATION_OUT_OF_RANGE",
-			"RESULT_INVALID", "CHECKPOINT_INVALID", "LABEL_INVALID", "TIME_INVALID", "ENUM_INVALID", "BATCH_INVALID",
+			"RESULT_INVALID", "CHECKPOINT_INVALID", "LABEL_INVALID", "TIME_INVALID", "ENUM_INVALID", "BATCH_INVALID", "PAGE_INVALID",
 		},
 		codes.FailedPrecondition: {
 			"FINGERPRINT_MISMATCH", "STALE_TOKEN", "ALREADY_FINISHED", "TOKEN_SPENT", "KEY_MAY_HAVE_EXPIRED", "NOT_UNRESOLVED",
-			"LEASE_CAP_REACHED", "ATTEMPTS_EXHAUSTED",
+			"LEASE_CAP_REACHED", "ATTEMPTS_EXHAUSTED", "NOT_FINISHED",
 		},
 		codes.Aborted:           {"VERSION_CONFLICT"},
 		codes.NotFound:          {"RESERVATION_NOT_FOUND"},
@@ -168,7 +168,15 @@ func TestEnumsAreNumberedAlikeOnBothSides(t *testing.T) {
 			t.Errorf("%v is sent as %v", reservation.OutcomeKind(number), got)
 		}
 	}
+	for number := 1; number <= 3; number++ {
+		if got := idemdv1.Verdict(number).String(); got != "VERDICT_"+reservation.Verdict(number).String() {
+			t.Errorf("%v is sent as %v", reservation.Verdict(number), got)
+		}
+	}
 	for number := 1; number <= 2; number++ {
+		if got := idemdv1.OperatorAct(number).String(); got != "OPERATOR_ACT_"+reservation.Act(number).String() {
+			t.Errorf("%v is sent as %v", reservation.Act(number), got)
+		}
 		if got := idemdv1.LapsePolicy(number).String(); got != "LAPSE_POLICY_"+reservation.LapsePolicy(number).String() {
 			t.Errorf("%v is sent as %v", reservation.LapsePolicy(number), got)
 		}

@@ -2,8 +2,9 @@ package store
 
 import "github.com/idemd/idemd/internal/reservation"
 
-// MaxScopes is of how many namespaces Stats tells the counts apart.
-const MaxScopes = 10_000
+// MaxScopes is of how many namespaces Stats tells the counts apart: what they are called fits
+// in an answer of 4 MiB.
+const MaxScopes = 5_000
 
 // Scope names a namespace of a tenant.
 type Scope struct{ Tenant, Namespace string }

@@ -314,10 +314,10 @@ type GetStatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When it was counted, by the store's clock.
 	CountedAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=counted_at,json=countedAt,proto3" json:"counted_at,omitempty"`
-	// Each namespace in which something is open, by name. At most 10,000 of the whole
+	// Each namespace in which something is open, by name. At most 5,000 of the whole
 	// daemon.
 	Namespaces []*NamespaceStats `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
-	// True: there are more than 10,000; those behind, in the order of their names, are
+	// True: there are more than 5,000; those behind, in the order of their names, are
 	// left out.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// About how many finished reservations are stored, expired ones among them. Only
