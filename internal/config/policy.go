@@ -51,9 +51,10 @@ func (d *decoder) onLapse(to *reservation.LapsePolicy) reading {
 func (d *decoder) quotas(n *yaml.Node, q *engine.Quotas) {
 	wrong := len(d.problems)
 	d.mapping(n, fields{
-		"rate":  d.rate(&q.Rate),
-		"burst": integer(d, &q.Burst, 1, engine.MaxRate),
-		"live":  d.limit(&q.Live, engine.MaxLive),
+		"rate":         d.rate(&q.Rate),
+		"burst":        integer(d, &q.Burst, 1, engine.MaxRate),
+		"live":         d.limit(&q.Live, engine.MaxLive),
+		"stored_bytes": d.sizeLimit(&q.StoredBytes, engine.MaxStoredBytes),
 	})
 	if q.Rate == 0 {
 		// Nothing to burst over, be it by inheritance.

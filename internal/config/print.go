@@ -258,6 +258,12 @@ func (o *object) quotas(q, inherited engine.Quotas) {
 	write("rate", q.Rate, inherited.Rate)
 	write("burst", float64(q.Burst), 0)
 	write("live", float64(q.Live), float64(inherited.Live))
+	switch {
+	case q.StoredBytes > 0:
+		in.add("stored_bytes", plain(formatSize(q.StoredBytes)))
+	case inherited.StoredBytes > 0:
+		in.add("stored_bytes", plain(unlimited))
+	}
 	if len(in.content) > 0 {
 		o.add("quotas", in.node())
 	}

@@ -140,6 +140,21 @@ func size[T int | int64](d *decoder, to *T, most int64) reading {
 	}
 }
 
+// sizeLimit reads a number of bytes that is lifted by the word unlimited.
+func (d *decoder) sizeLimit(to *int64, most int64) reading {
+	return func(n *yaml.Node) {
+		if aliased(n).Value == unlimited {
+			*to = 0
+			return
+		}
+		var bytes int64
+		if size(d, &bytes, most)(n); bytes == 0 {
+			d.problem(n, "%s must be more than nothing", d.where())
+		}
+		*to = bytes
+	}
+}
+
 func units() []string { return []string{"", "KiB", "MiB", "GiB", "TiB"} }
 
 func parseSize(text string) (int64, error) {

@@ -153,6 +153,7 @@ func (d *daemon) start(ctx context.Context) {
 	d.background.Go(func() { d.readiness.watch(ctx) })
 	d.background.Go(func() { d.watchFiles(ctx) })
 	d.background.Go(func() { d.keepQuotas(ctx) })
+	d.background.Go(func() { d.measureStored(ctx) })
 	d.background.Go(func() { d.failed <- d.grpc.Serve(d.grpcL) })
 	d.background.Go(func() { d.failed <- d.serveHTTP() })
 	d.announce()

@@ -38,6 +38,33 @@ func (d *daemon) keepQuotas(ctx context.Context) {
 	}
 }
 
+const (
+	// measureRest is between two rounds of measuring what is stored; within one it rests
+	// measurePart times as long as a step took, and at least measureStep.
+	measureRest = 30 * time.Second
+	measureStep = 10 * time.Millisecond
+	measurePart = 9
+)
+
+// measureStored measures what is stored where quotas bound it, slowly and all the time.
+func (d *daemon) measureStored(ctx context.Context) {
+	for {
+		began := time.Now()
+		step, cancel := context.WithTimeout(ctx, quotaTimeout)
+		through, err := d.engine.MeasureStored(step)
+		cancel()
+		rest := max(measureStep, measurePart*time.Since(began))
+		if through || err != nil {
+			rest = measureRest
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rest):
+		}
+	}
+}
+
 func (d *daemon) shareQuotas(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, quotaTimeout)
 	defer cancel()

@@ -132,7 +132,7 @@ func (e *Engine) relent(ctx context.Context, reserves []*reservation.Reserve, fu
 	for i, r := range reserves {
 		_, outcome := reservation.Decide(snapshot.Now, records[i], r)
 		if owned, granted := outcome.(*reservation.Owned); granted && !owned.Repeated {
-			full[i].refusal = full[i].full.liveExceeded()
+			full[i].refusal = full[i].full.exceeded()
 		}
 	}
 	return full

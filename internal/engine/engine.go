@@ -44,15 +44,16 @@ type Hooks struct {
 
 // Engine answers calls. It is safe for use by many goroutines.
 type Engine struct {
-	name    string // among the daemons on one store
-	store   store.Store
-	rules   atomic.Pointer[rules]
-	rulesMu sync.Mutex // held while rules are swapped
-	queue   *queue
-	waiters *waiters
-	hooks   Hooks
-	jitter  func() float64
-	desk    *desk
+	name      string // among the daemons on one store
+	store     store.Store
+	rules     atomic.Pointer[rules]
+	rulesMu   sync.Mutex // held while rules are swapped
+	measuring measuring
+	queue     *queue
+	waiters   *waiters
+	hooks     Hooks
+	jitter    func() float64
+	desk      *desk
 }
 
 // New starts an engine. Close ends it. The store stays the caller's to close.

@@ -19,12 +19,17 @@ type Quotas struct {
 	// Live is how many reservations may be within their lease. What exists is answered
 	// beyond it: only new grants are refused.
 	Live int64
+	// StoredBytes is what records may take in the store, results above all. Beyond it only
+	// new grants are refused: what was done can still be told.
+	StoredBytes int64
 }
 
 // The most that quotas can say, far beyond what a daemon does.
 const (
 	MaxRate = 1e6
 	MaxLive = 1e9
+	// MaxStoredBytes is a pebibyte.
+	MaxStoredBytes = 1 << 50
 )
 
 // Validate tells what is wrong with the quotas.
@@ -38,6 +43,9 @@ func (q Quotas) Validate() error {
 	}
 	if q.Live < 0 || q.Live > MaxLive {
 		errs = append(errs, fmt.Errorf("quotas.live must be up to %g", float64(MaxLive)))
+	}
+	if q.StoredBytes < 0 || q.StoredBytes > MaxStoredBytes {
+		errs = append(errs, fmt.Errorf("quotas.stored_bytes must be up to %d", int64(MaxStoredBytes)))
 	}
 	return errors.Join(errs...)
 }
@@ -70,6 +78,10 @@ type quota struct {
 	// that has changed since, by this daemon; pending are Reserves under way that may
 	// be granted.
 	counted, settled, pending int64
+
+	// measured is what was stored when that was last measured, added what this daemon
+	// has added since.
+	measured, added int64
 }
 
 func newQuota(scope Scope, limits Quotas, now time.Time) *quota {
@@ -111,17 +123,28 @@ func (q *quota) giveBack() {
 
 // enter counts a Reserve that may be granted, if there is room for one more.
 func (q *quota) enter() bool {
-	if q.limits.Live == 0 {
+	if q.limits.Live == 0 && q.limits.StoredBytes == 0 {
 		return true
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.full() {
+		return false
+	}
+	if q.limits.Live == 0 {
+		return true
+	}
 	room := math.Ceil(float64(max(0, q.limits.Live-q.counted)) * q.share)
 	if float64(q.settled+q.pending) >= room {
 		return false
 	}
 	q.pending++
 	return true
+}
+
+// full tells whether as much is stored as may be. Call it with mu held.
+func (q *quota) full() bool {
+	return q.limits.StoredBytes > 0 && q.measured+q.added >= q.limits.StoredBytes
 }
 
 // settle ends what enter began: granted or not.
@@ -169,7 +192,20 @@ func (q *quota) rateLimited(wait time.Duration) *reservation.Error {
 // liveRetry is when to ask again where all that may be live is.
 const liveRetry = time.Second
 
-func (q *quota) liveExceeded() *reservation.Error {
+// storedRetry is when to ask again where all is stored that may be: sweeping takes its time.
+const storedRetry = time.Minute
+
+// exceeded says which quota has no room for a grant.
+func (q *quota) exceeded() *reservation.Error {
+	q.mu.Lock()
+	full := q.full()
+	q.mu.Unlock()
+	if full {
+		return &reservation.Error{
+			Reason: reservation.QuotaExceeded, RetryAfter: storedRetry,
+			Message: fmt.Sprintf("%s may store %d bytes: its quotas.stored_bytes; retain less, or for a shorter time", q.scope, q.limits.StoredBytes),
+		}
+	}
 	return &reservation.Error{
 		Reason: reservation.QuotaExceeded, RetryAfter: liveRetry,
 		Message: fmt.Sprintf("%s may have %d reservations within their lease: its quotas.live; complete or fail some", q.scope, q.limits.Live),

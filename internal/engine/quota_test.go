@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/internal/reservation"
+	"github.com/idemd/idemd/internal/store"
 	"github.com/idemd/idemd/internal/store/storetest"
 )
 
@@ -317,5 +318,61 @@ func TestNotExecutedIsAVerdictOnlyAfterTheSettleTime(t *testing.T) {
 	h.Advance(reservation.DefaultLease)
 	if err := verdict(reservation.VerdictSucceeded, false); err != nil {
 		t.Errorf("SUCCEEDED at once: %v", err)
+	}
+}
+
+// sized is a store in which records take what a test says.
+type sized struct {
+	store.Store
+	pages map[store.Scope][]int64
+}
+
+func (s *sized) Size(_ context.Context, scope store.Scope, after reservation.Address, _ int) (store.Size, error) {
+	n := len(after.Key)
+	pages := s.pages[scope]
+	if n >= len(pages) {
+		return store.Size{}, nil
+	}
+	return store.Size{Bytes: pages[n], Last: reservation.Address{Key: after.Key + "x"}, More: n+1 < len(pages)}, nil
+}
+
+func TestWhatIsStoredIsMeasuredAndBoundsNewGrantsOnly(t *testing.T) {
+	s := &sized{Store: storetest.OpenMem(t).Store, pages: map[store.Scope][]int64{}}
+	e := limited(t, &storetest.Harness{Store: s}, Quotas{StoredBytes: 10_000}, Quotas{StoredBytes: 1 << 30})
+	measure := func() {
+		t.Helper()
+		for through, n := false, 0; !through; n++ {
+			var err error
+			if through, err = e.MeasureStored(t.Context()); err != nil || n > 10 {
+				t.Fatalf("step %d: %v", n, err)
+			}
+		}
+	}
+	do := func(c reservation.Command) error {
+		_, err := e.Do(t.Context(), c)
+		return err
+	}
+	measure()
+	large := storetest.Complete(storetest.At("a"), 1, string(make([]byte, 20_000)))
+	if err := errors.Join(do(reserve("a", 1)), do(reserve("b", 1)), do(large)); err != nil {
+		t.Fatal(err)
+	}
+	// It goes by what the daemon has stored itself, until it is measured.
+	err := do(reserve("c", 1))
+	if !refusedWith(err, reservation.QuotaExceeded) || !contains(err.Error(), "stored_bytes") {
+		t.Errorf("over it: %v", err)
+	}
+	if err := errors.Join(do(reserve("b", 1)), do(storetest.Complete(storetest.At("b"), 1, "done")), do(reserve("a", 2))); err != nil {
+		t.Errorf("what is there: %v", err)
+	}
+	s.pages[store.Scope{Tenant: "acme"}] = []int64{4000, 5000}
+	measure()
+	if err := do(reserve("c", 1)); err != nil {
+		t.Errorf("measured below it: %v", err)
+	}
+	s.pages[store.Scope{Tenant: "acme"}] = []int64{4000, 5000, 1000}
+	measure()
+	if err := do(reserve("d", 1)); !refusedWith(err, reservation.QuotaExceeded) {
+		t.Errorf("measured over it: %v", err)
 	}
 }

@@ -79,11 +79,15 @@ func (e *Engine) settled(c *call) {
 		ended = !o.Repeated && !resolved
 	}
 	leaveLive(c.entered, granted)
-	if !ended {
+	bytes := stores(c)
+	if !ended && bytes == 0 {
 		return
 	}
 	for _, q := range e.rules.Load().of(c.command.Target()) {
-		if q != nil {
+		if q == nil {
+			continue
+		}
+		if q.stored(bytes); ended {
 			q.finished()
 		}
 	}
