@@ -47,7 +47,7 @@ deploy: $(TOOLS)/compose-go $(TOOLS)/kubectl-validate ## Check what is in deploy
 
 check: ## What to run before a commit: build, vet and the quick tests; under a minute.
 	go build ./... && go vet ./...
-	go test -short ./internal/reservation/... ./internal/store ./internal/store/codec ./internal/engine/... ./internal/ttl/... ./internal/grpcserver/... ./internal/lint/...
+	go test -short ./internal/reservation/... ./internal/store ./internal/store/codec ./internal/engine/... ./internal/ttl/... ./internal/access/... ./internal/config/... ./internal/grpcserver/... ./internal/lint/...
 
 test: ## Run all tests of all modules, against a real PostgreSQL too.
 	scripts/need-postgres
@@ -60,6 +60,8 @@ test: ## Run all tests of all modules, against a real PostgreSQL too.
 
 fuzz: ## Fuzz what parses, for a minute each.
 	go test -fuzz FuzzDecodeRecord -fuzztime 60s ./internal/store/codec
+	go test -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 20x ./internal/config
+	go test -fuzz FuzzAuthorization -fuzztime 60s -fuzzminimizetime 20x ./internal/access
 	cd clients/go && go test -fuzz FuzzJSON -fuzztime 60s ./fingerprint
 	cd clients/go && go test -fuzz FuzzRules -fuzztime 60s ./fingerprint
 

@@ -134,7 +134,11 @@ func (e *Engine) answer(command reservation.Command, outcome reservation.Outcome
 	case *reservation.Error:
 		if o.RetryAfter > 0 {
 			refusal := *o // it may be other callers' as well
-			refusal.RetryAfter += time.Duration(float64(o.RetryAfter) * (e.jitter() - 0.5))
+			spread := e.jitter() / 2
+			if !known(o.Reason) {
+				spread = e.jitter() - 0.5
+			}
+			refusal.RetryAfter += time.Duration(float64(o.RetryAfter) * spread)
 			return nil, &refusal
 		}
 		return nil, o
@@ -142,6 +146,11 @@ func (e *Engine) answer(command reservation.Command, outcome reservation.Outcome
 		o.RetryAfter = e.spread(o)
 	}
 	return outcome, nil
+}
+
+// known tells whether it is known when a retry can help: before that it is in vain.
+func known(reason reservation.Reason) bool {
+	return reason == reservation.RateLimited || reason == reservation.NotSettled
 }
 
 // do completes a command by its policy, checks it, and runs it for a caller.

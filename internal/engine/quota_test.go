@@ -279,7 +279,7 @@ func TestNotExecutedIsAVerdictOnlyAfterTheSettleTime(t *testing.T) {
 	p := DefaultPolicy()
 	p.Settle = time.Minute
 	h := storetest.OpenMem(t)
-	e := start(t, Options{Store: h.Store, Policies: Policies{Default: p}, Jitter: func() float64 { return 0.5 }})
+	e := start(t, Options{Store: h.Store, Policies: Policies{Default: p}, Jitter: func() float64 { return 0 }})
 	defer e.Close()
 	if _, err := e.Do(t.Context(), reserve("k", 1)); err != nil {
 		t.Fatal(err)
