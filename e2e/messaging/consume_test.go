@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -51,7 +52,10 @@ func business(msg *message.Message) (string, error) { return string(msg.Payload)
 
 func sqlMiddleware(t *testing.T, db consume.Beginner, table *inbox.Table, o consume.Options) message.HandlerMiddleware {
 	t.Helper()
-	o.Consumer, o.DeadLetter = "warehouse", dead
+	if o.Consumer == "" {
+		o.Consumer = "warehouse"
+	}
+	o.DeadLetter = dead
 	middleware, err := consume.SQL(db, table, o)
 	if err != nil {
 		t.Fatal(err)
@@ -205,13 +209,41 @@ func (p *pile) all() []*message.Message {
 	return append([]*message.Message(nil), p.messages...)
 }
 
-// ids are the distinct ones.
+// ids are the distinct messages' whose letters these are.
 func (p *pile) ids() map[string]bool {
 	ids := map[string]bool{}
 	for _, msg := range p.all() {
-		ids[msg.UUID] = true
+		ids[msg.Metadata[consume.MessageKey]] = true
 	}
 	return ids
+}
+
+// A broker that drops copies by their id would take a letter for a copy: of the message, or of
+// another consumer's letter.
+func TestLettersOutliveABrokerThatDropsCopies(t *testing.T) {
+	server := house.Postgres.Server(t)
+	pool := database(t, server.DSN(server.Database(t, "")))
+	table := warehouse(t, pool)
+	url := startNATS(t)
+	b := onNATS(url)
+	tracking := closing(t)(wmnats.NewPublisher(wmnats.PublisherConfig{
+		URL: url, JetStream: wmnats.JetStreamConfig{AutoProvision: true, TrackMsgId: true},
+	}, nil))
+	for _, consumer := range []string{"warehouse", "billing"} {
+		route(t, b.subscriber(t, consumer), orders, func(*message.Message) error { return errors.New("there is no such thing") },
+			sqlMiddleware(t, pool, table, consume.Options{Consumer: consumer, Publisher: tracking, Attempts: 2}))
+	}
+	letters := collect(t, b.subscriber(t, "clerk"), dead)
+	if err := tracking.Publish(orders, message.NewMessage("m1", message.Payload("order-1"))); err != nil {
+		t.Fatal(err)
+	}
+	harness.Until(t, "both consumers' letters", func() bool {
+		consumers := map[string]bool{}
+		for _, letter := range letters.all() {
+			consumers[letter.Metadata[consume.ConsumerKey]] = letter.Metadata[consume.MessageKey] == "m1"
+		}
+		return consumers["warehouse"] && consumers["billing"]
+	})
 }
 
 func collect(t *testing.T, subscriber message.Subscriber, topic string) *pile {

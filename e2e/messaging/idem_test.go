@@ -140,7 +140,7 @@ func TestAMailThatIsNeverSentIsADeadLetterOnceIdemdsAttemptsAreUsedUp(t *testing
 		harness.Until(t, "the good ones", func() bool { return sent.distinct() == 10 })
 		harness.Until(t, "the dead letters", func() bool { return len(letters.ids()) == 3 })
 		for _, letter := range letters.all() {
-			if letter.UUID == "m 12" {
+			if letter.Metadata[consume.MessageKey] == "m 12" {
 				if !strings.Contains(letter.Metadata[consume.ReasonKey], "KEY_INVALID") {
 					t.Errorf("a letter says %v", letter.Metadata)
 				}

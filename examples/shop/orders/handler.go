@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -88,8 +90,8 @@ func orderIn(r *http.Request) (o order, err error) {
 		return o, errors.New("the body is not the JSON object that this resource takes")
 	}
 	for _, text := range []string{o.Reference, o.Article, o.MailTo} {
-		if text == "" || len(text) > maxTextBytes {
-			return o, errors.New("an order needs reference, article and mail_to, of 1 to 200 bytes")
+		if text == "" || len(text) > maxTextBytes || strings.ContainsFunc(text, unicode.IsControl) {
+			return o, errors.New("an order needs reference, article and mail_to, of 1 to 200 bytes without control characters")
 		}
 	}
 	if o.Quantity < 1 || o.Quantity > maxQuantity {

@@ -22,6 +22,7 @@ func TestAnOrderThatCanNotBeMeantIsRefused(t *testing.T) {
 		"no reference":      `{"article": "tea", "quantity": 2, "mail_to": "alice"}`,
 		"nothing":           `{"reference": "1", "article": "tea", "quantity": 0, "mail_to": "alice"}`,
 		"too much":          `{"reference": "1", "article": "tea", "quantity": 1001, "mail_to": "alice"}`,
+		"a zero byte":       `{"reference": "1\u0000", "article": "tea", "quantity": 1, "mail_to": "alice"}`,
 		"too long":          `{"reference": "` + strings.Repeat("1", 201) + `", "article": "tea", "quantity": 1, "mail_to": "alice"}`,
 	} {
 		if read(body) == nil {

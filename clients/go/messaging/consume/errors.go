@@ -92,4 +92,5 @@ const (
 	lockNotAvailable   = "55P03"
 	readOnly           = "25006" // a server that is a standby now
 	transactionAborted = "25P02"
+	idleTooLong        = "25P03"
 )

@@ -25,7 +25,7 @@ const DefaultWait = 10 * time.Second
 // Acknowledged is a message that is done, now or before; one that was refused for good, or
 // whose key is another message's or can't be one, once it is in Options.DeadLetter; and one
 // of which nobody knows, once it is in Options.Unresolved: it is never tried again by itself.
-// Both places can get a message twice, under one UUID. All others are delivered again:
+// Both places can get a message twice. All others are delivered again:
 // those that are being handled elsewhere, or were certainly not (until idemd's attempts are
 // used up: then they are refused for good), and all while the daemon is away.
 func Idem(client *idem.Client, o Options) (message.HandlerMiddleware, error) {

@@ -3,6 +3,7 @@ package consume
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -19,8 +20,8 @@ type Options struct {
 	// one name. Each consumer handles each message once. Required, 1-128 bytes of printable
 	// ASCII without spaces.
 	Consumer string
-	// ID is a message's identity, the same on every delivery of it. Default: its UUID. It
-	// must depend on nothing but the message; one for which it returns an error is a dead
+	// ID is a message's identity, the same on every delivery of it. Default: its UUID, or what
+	// MessageKey says where it is a letter that was sent again. It must depend on nothing but the message; one for which it returns an error is a dead
 	// letter at once.
 	ID func(*message.Message) (string, error)
 	// Business is what a message is about (a payment, an order), where two messages about
@@ -33,6 +34,8 @@ type Options struct {
 	Publisher message.Publisher
 	// DeadLetter is the topic of messages that can't be handled. Required.
 	DeadLetter string
+	// Logger is told of each message that is put aside. Default: nobody.
+	Logger *slog.Logger
 
 	// Attempts is how often handling a message may fail before it is a dead letter. Zero =
 	// DefaultAttempts. Only for SQL: with Idem, idemd counts.
@@ -63,7 +66,10 @@ func (o *Options) check() error {
 		return errors.New("consume: DeadLetter is missing: messages that can't be handled have no place to go")
 	}
 	if o.ID == nil {
-		o.ID = func(msg *message.Message) (string, error) { return msg.UUID, nil }
+		o.ID = func(msg *message.Message) (string, error) { return messageID(msg), nil }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Business == nil {
 		o.Business = func(*message.Message) (string, error) { return "", nil }

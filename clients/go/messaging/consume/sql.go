@@ -125,9 +125,12 @@ func (c *sqlConsumer) handle(ctx context.Context, m inbox.Message, fn func(conte
 // counts: of an error of Once, whether it is the handler's, and about its message.
 func (c *sqlConsumer) counts(ctx context.Context, tx pgx.Tx, failure, err error) bool {
 	var said *pgconn.PgError
+	if errors.As(err, &said) && said.Code == idleTooLong {
+		return true // what ends the transaction is how long the handler takes
+	}
 	if failure == nil {
 		// A handler that has swallowed an error leaves a transaction that accepts nothing.
-		return errors.As(err, &said) && said.Code == transactionAborted
+		return said != nil && said.Code == transactionAborted
 	}
 	// Who lets a time-out end a statement ends the connection with it: that is no outage.
 	own := errors.Is(failure, context.DeadlineExceeded) || errors.Is(failure, context.Canceled)

@@ -112,18 +112,21 @@ func TestAMessageThatFailsAgainAndAgainIsADeadLetterAndOnlyThenAcknowledged(t *t
 		t.Fatalf("%d dead letters after %d runs", len(dead), runs)
 	}
 	letter := dead[0]
-	want := map[string]string{consume.ReasonKey: "sold out", consume.ConsumerKey: "warehouse", consume.TopicKey: "", consume.AttemptsKey: "6", "kind": "order.placed"}
-	if letter.UUID != "m1" || string(letter.Payload) != "order-m1" || fmt.Sprint(letter.Metadata) != fmt.Sprint(message.Metadata(want)) {
+	want := map[string]string{consume.ReasonKey: "sold out", consume.ConsumerKey: "warehouse", consume.TopicKey: "", consume.AttemptsKey: "6", consume.MessageKey: "m1", "kind": "order.placed"}
+	if letter.UUID == "m1" || string(letter.Payload) != "order-m1" || fmt.Sprint(letter.Metadata) != fmt.Sprint(message.Metadata(want)) {
 		t.Errorf("the letter is %q %q %v", letter.UUID, letter.Payload, letter.Metadata)
 	}
 	h.mustCount(0, "SELECT (SELECT count(*) FROM effects) + (SELECT count(*) FROM idem_inbox)")
 
-	// It is mended and sent once more.
-	if !h.acknowledged(h.sql(h.pool, h.options(), reserve), delivery("m1")) {
-		t.Error("not acknowledged")
+	// It is mended and sent once more, by whoever has the letter; then by who has the message.
+	letter = letter.Copy()
+	for _, again := range []*message.Message{letter, delivery("m1")} {
+		if !h.acknowledged(h.sql(h.pool, h.options(), reserve), again) {
+			t.Error("not acknowledged")
+		}
+		h.mustCount(1, "SELECT count(*) FROM effects")
+		h.mustCount(0, "SELECT count(*) FROM idem_inbox_failures")
 	}
-	h.mustCount(1, "SELECT count(*) FROM effects")
-	h.mustCount(0, "SELECT count(*) FROM idem_inbox_failures")
 }
 
 // What the handler does to its message is not what becomes of it.
@@ -146,7 +149,7 @@ func TestAHandlerCanNeitherAcknowledgeNorChangeItsMessage(t *testing.T) {
 		t.Error("the handler has acknowledged it")
 	default:
 	}
-	if dead := h.shelf.of("dead"); len(dead) != 1 || string(dead[0].Payload) != "order-m1" || dead[0].UUID != "m1" || dead[0].Metadata["kind"] != "order.placed" {
+	if dead := h.shelf.of("dead"); len(dead) != 1 || string(dead[0].Payload) != "order-m1" || dead[0].Metadata[consume.MessageKey] != "m1" || dead[0].Metadata["kind"] != "order.placed" {
 		t.Errorf("the letters are %v", dead)
 	}
 }
@@ -453,4 +456,80 @@ func TestACopyThatComesBeforeTheRetryIsHandledAndTheRetryIsNot(t *testing.T) {
 	}
 	h.mustCount(1, "SELECT count(*) FROM effects")
 	h.mustCount(0, "SELECT count(*) FROM idem_inbox_failures")
+}
+
+// What is said in a letter may be what makes it too large for a broker that took the message.
+func TestALetterThatIsTooLargeGoesWithoutWhatIsSaidInIt(t *testing.T) {
+	h := newHouse(t)
+	o := h.options()
+	o.Attempts = 1
+	o.Publisher = tight{h.shelf}
+	if !h.acknowledged(h.sql(h.pool, o, failing(errSoldOut)), delivery("m1")) {
+		t.Error("not acknowledged")
+	}
+	dead := h.shelf.of("dead")
+	if len(dead) != 1 || dead[0].Metadata[consume.MessageKey] != "m1" || dead[0].Metadata[consume.ReasonKey] != "" || dead[0].Metadata["kind"] == "" {
+		t.Errorf("the letters are %v", dead)
+	}
+}
+
+// tight is a broker that takes two headers.
+type tight struct{ message.Publisher }
+
+func (p tight) Publish(topic string, messages ...*message.Message) error {
+	for _, m := range messages {
+		if len(m.Metadata) > 2 {
+			return errors.New("maximum payload exceeded")
+		}
+	}
+	return p.Publisher.Publish(topic, messages...)
+}
+
+// The time-out is the database's, and what takes so long is the handler: it is no outage.
+func TestAHandlerThatIsIdleForTooLongIsCounted(t *testing.T) {
+	h := newHouse(t)
+	o := h.options()
+	o.Attempts = 1
+	handler := h.sql(h.pool, o, func(msg *message.Message) ([]*message.Message, error) {
+		tx, _ := consume.Tx(msg.Context())
+		if _, err := tx.Exec(msg.Context(), "SET LOCAL idle_in_transaction_session_timeout = '10ms'"); err != nil {
+			return nil, err
+		}
+		for ended := false; !ended; { // it is the only one within a transaction
+			err := h.pool.QueryRow(h.ctx, `SELECT count(*) = 0 FROM pg_stat_activity
+				WHERE state LIKE 'idle in%' AND datname = current_database()`).Scan(&ended)
+			if err != nil {
+				return nil, err
+			}
+		}
+		_, err := tx.Exec(msg.Context(), "SELECT 1")
+		return nil, err
+	})
+	if !h.acknowledged(handler, delivery("m1")) || len(h.shelf.of("dead")) != 1 {
+		t.Error("it is not a dead letter")
+	}
+}
+
+func TestAHandlerCanNotEndTheTransaction(t *testing.T) {
+	for name, end := range map[string]func(context.Context, pgx.Tx) error{
+		"commit":   func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
+		"rollback": func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			o := h.options()
+			o.Attempts = 1
+			handler := h.sql(h.pool, o, func(msg *message.Message) ([]*message.Message, error) {
+				if _, err := reserve(msg); err != nil {
+					return nil, err
+				}
+				tx, _ := consume.Tx(msg.Context())
+				return nil, end(msg.Context(), tx)
+			})
+			if !h.acknowledged(handler, delivery("m1")) || len(h.shelf.of("dead")) != 1 {
+				t.Error("it is not a dead letter")
+			}
+			h.mustCount(0, "SELECT (SELECT count(*) FROM effects) + (SELECT count(*) FROM idem_inbox)")
+		})
+	}
 }

@@ -46,7 +46,7 @@ func New(schema, table string) (*Table, error) {
 
 // Migrate makes the table, or brings it up to date. Several processes may at once.
 func (t *Table) Migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	return pgtable.Migrate(ctx, pool, t.name, migrations)
+	return pgtable.Migrate(ctx, pool, t.name, migrations, "reserved_at")
 }
 
 // Migrations are the table's as files of goose, for who has migrations of their own.

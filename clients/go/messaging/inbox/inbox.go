@@ -39,7 +39,7 @@ func New(schema, table string) (*Table, error) {
 
 // Migrate makes the tables, or brings them up to date. Several processes may at once.
 func (t *Table) Migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	return pgtable.Migrate(ctx, pool, t.name, migrations)
+	return pgtable.Migrate(ctx, pool, t.name, migrations, "consumer")
 }
 
 // Migrations are the tables' as files of goose, for who has migrations of their own.

@@ -73,7 +73,7 @@ func (t *Table) once(ctx context.Context, tx pgx.Tx, m Message, fn Func) (result
 			return result, false, t.store(ctx, tx, marks[:i], result)
 		}
 	}
-	if result, err = fn(ctx, tx); err != nil {
+	if result, err = fn(ctx, lentTx{tx}); err != nil {
 		return nil, false, err
 	}
 	if len(result) > MaxResultBytes {
@@ -81,6 +81,17 @@ func (t *Table) once(ctx context.Context, tx pgx.Tx, m Message, fn Func) (result
 	}
 	return result, true, t.store(ctx, tx, marks, result)
 }
+
+// lentTx is a transaction that fn does not end.
+type lentTx struct{ pgx.Tx }
+
+var errLent = errors.New("inbox: the transaction is not the handler's to end: it commits with its mark")
+
+// Commit refuses.
+func (lentTx) Commit(context.Context) error { return errLent }
+
+// Rollback refuses: an error undoes what was done.
+func (lentTx) Rollback(context.Context) error { return errLent }
 
 // ResultTooLargeError says that what was done has been undone, because its result is longer
 // than MaxResultBytes.

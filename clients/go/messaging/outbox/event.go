@@ -41,7 +41,9 @@ type Event struct {
 	// Payload is sent as it is: at most 1 MiB.
 	Payload []byte
 	// Headers go with it: at most 64, 16 KiB together. Names are tokens of RFC 9110, values
-	// UTF-8 without control characters.
+	// UTF-8 without control characters. Names that brokers and consumers go by (Nats-…,
+	// _watermill…, idem_…) are refused: copied from a request, they could make the broker drop
+	// the message, or a consumer take it for another.
 	Headers map[string]string
 }
 
@@ -78,6 +80,8 @@ func checkHeaders(headers map[string]string) error {
 		switch {
 		case name == "" || strings.ContainsFunc(name, func(r rune) bool { return !isAlphanumeric(r) && !strings.ContainsRune("!#$%&'*+-.^_`|~", r) }):
 			return &InvalidError{"headers", "a name is not a token of RFC 9110"}
+		case steers(name):
+			return &InvalidError{"headers", name + " is what brokers or consumers go by"}
 		case name == AggregateTypeHeader || name == AggregateIDHeader || name == TypeHeader:
 			return &InvalidError{"headers", name + " is the relay's"}
 		case !plain(value, 0, MaxHeaderBytes):
@@ -88,6 +92,12 @@ func checkHeaders(headers map[string]string) error {
 		return &InvalidError{"headers", fmt.Sprintf("%d bytes; at most %d", size, MaxHeaderBytes)}
 	}
 	return nil
+}
+
+// steers: a header of this name changes what becomes of the message.
+func steers(name string) bool {
+	name = strings.ToLower(name)
+	return strings.HasPrefix(name, "nats-") || strings.HasPrefix(name, "_watermill") || strings.HasPrefix(name, "idem_")
 }
 
 func plain(s string, least, most int) bool {

@@ -76,7 +76,7 @@ func (c Config) Defaulted() Config {
 
 // Migrate makes the table, or brings it up to date. Several processes may at once.
 func (o *Outbox) Migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	return pgtable.Migrate(ctx, pool, o.table.Name, migrations)
+	return pgtable.Migrate(ctx, pool, o.table.Name, migrations, "aggregatetype")
 }
 
 // Migrations are the table's as files of goose, for who has migrations of their own.

@@ -101,24 +101,19 @@ const changeBatch = 500
 // how many there were. They go to the end of the line, in the order in which they stood:
 // what came after them may have been sent long ago, so no order holds for them.
 func (o *Outbox) Redrive(ctx context.Context, db DB, ids ...string) (redriven int64, err error) {
-	for len(ids) > 0 {
-		some := ids[:min(len(ids), changeBatch)]
-		ids = ids[len(some):]
-		n, err := o.redrive(ctx, db, `id = ANY($2::uuid[])`, some)
-		redriven += n
-		if err != nil {
-			return redriven, err
-		}
-	}
-	return redriven, o.wake(ctx, db, redriven)
+	return o.redriveThose(ctx, db, `id = ANY($3::uuid[])`, ids)
 }
 
 // RedriveAll is Redrive for all that are parked now, of one type of event; "" = of all.
 func (o *Outbox) RedriveAll(ctx context.Context, db DB, eventType string) (redriven int64, err error) {
+	return o.redriveThose(ctx, db, `($3 = '' OR type = $3)`, eventType)
+}
+
+func (o *Outbox) redriveThose(ctx context.Context, db DB, which string, argument any) (redriven int64, err error) {
 	var last int64 // what is parked again meanwhile stands behind it
 	err = db.QueryRow(ctx, fmt.Sprintf(`SELECT coalesce(max(position), 0) FROM %s WHERE state = %d`, o.table, Parked)).Scan(&last)
 	for n := int64(changeBatch); err == nil && n == changeBatch; redriven += n {
-		n, err = o.redrive(ctx, db, `position <= $2 AND ($3 = '' OR type = $3)`, last, eventType)
+		n, err = o.redrive(ctx, db, `position <= $2 AND `+which, last, argument)
 	}
 	if err != nil {
 		return redriven, fmt.Errorf("outbox: %w", err)
@@ -133,10 +128,7 @@ func (o *Outbox) redrive(ctx context.Context, db DB, which string, arguments ...
 		UPDATE %[1]s AS t SET state = %[4]d, position = placed.position, attempts = 0, next_attempt_at = '-infinity'
 		FROM placed WHERE t.id = placed.id AND t.state = %[2]d`,
 		o.table, Parked, which, Pending), append([]any{changeBatch}, arguments...)...)
-	if err != nil {
-		return 0, fmt.Errorf("outbox: %w", err)
-	}
-	return tag.RowsAffected(), nil
+	return tag.RowsAffected(), err
 }
 
 func (o *Outbox) wake(ctx context.Context, db DB, redriven int64) error {

@@ -86,6 +86,20 @@ func TestAllParkedEventsOfATypeAreRedrivenInTheirOrder(t *testing.T) {
 	}
 }
 
+func TestEventsThatAreRedrivenByIdKeepTheirOrderWhateverOrderTheIdsAreIn(t *testing.T) {
+	h := newHouse(t, outbox.PerAggregate)
+	h.exec(`INSERT INTO shop.outbox (id, aggregatetype, aggregateid, type, payload, state)
+		SELECT gen_random_uuid(), 'order', 'a', 'T', convert_to(n::text, 'UTF8'), 2 FROM generate_series(1, 1200) n`)
+	ids := one[[]string](h, "SELECT array_agg(id::text ORDER BY id) FROM shop.outbox") // random ones
+	if n, err := h.outbox.Redrive(h.ctx, h.pool, ids...); n != 1200 || err != nil {
+		t.Errorf("%d are redriven, %v", n, err)
+	}
+	if !one[bool](h, `SELECT bool_and(n > before) FROM (SELECT n, lag(n, 1, 0) OVER (ORDER BY position) AS before
+		FROM (SELECT position, convert_from(payload, 'UTF8')::int AS n FROM shop.outbox WHERE state = 0) AS a) AS b`) {
+		t.Error("not in their order")
+	}
+}
+
 func TestSweepRemovesWhatWasSentLongAgoAndNothingElse(t *testing.T) {
 	h := newHouse(t, outbox.PerAggregate)
 	h.exec(`INSERT INTO shop.outbox (id, aggregatetype, aggregateid, type, payload, state, created_at, sent_at)

@@ -68,7 +68,7 @@ func (r redriveCmd) Validate() error {
 		}
 	}
 	if chosen != 1 {
-		return errors.New("name ids, or --type, or --all")
+		return errors.New("give one of: ids, --type, --all")
 	}
 	return nil
 }
@@ -76,19 +76,26 @@ func (r redriveCmd) Validate() error {
 // Run redrives and tells how many there were.
 func (r redriveCmd) Run(b *bench) error {
 	if len(r.IDs) == 0 {
-		n, err := b.outbox.RedriveAll(b.ctx, b.pool, r.Type)
-		return errors.Join(err, b.tell("redriven", n))
+		return b.redriven(b.outbox.RedriveAll(b.ctx, b.pool, r.Type))
 	}
 	slices.Sort(r.IDs)
 	ids := slices.Compact(r.IDs)
 	n, err := b.outbox.Redrive(b.ctx, b.pool, ids...)
-	if err := errors.Join(err, b.tell("redriven", n)); err != nil {
+	if err := b.redriven(n, err); err != nil {
 		return err
 	}
 	if n < int64(len(ids)) {
 		return errNone
 	}
 	return nil
+}
+
+// redriven tells how many there were, also where it failed in the middle.
+func (b *bench) redriven(n int64, err error) error {
+	if err != nil && n == 0 {
+		return err
+	}
+	return errors.Join(err, b.tell("redriven", n))
 }
 
 type statsCmd struct{}

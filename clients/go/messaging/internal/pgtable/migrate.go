@@ -19,16 +19,17 @@ import (
 // Migrate brings a table up to date. Its migrations are goose files in which {{.}} stands
 // for the quoted name, {{.Index "x"}} for that of an index and {{.Beside "x"}} for that of a
 // table that belongs to it. Several processes may do so at once: they queue at a row of a
-// table beside it. The schema is made if it is missing.
-func Migrate(ctx context.Context, pool *pgxpool.Pool, n Name, files fs.FS) error {
+// table beside it. The schema is made if it is missing. The column is one that no other
+// package's table has: two of them under one name would both be the first one's.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, n Name, files fs.FS, column string) error {
 	rendered, err := Render(n, files)
 	if err != nil {
 		return err
 	}
 	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
-	if err := createSchema(ctx, db, n.Schema); err != nil {
-		return fmt.Errorf("create the schema %s: %w", n.Schema, err)
+	if err := prepare(ctx, db, n); err != nil {
+		return err
 	}
 	locker, err := lock.NewPostgresTableLocker(
 		lock.WithTableName(n.Schema+"."+n.Table+"_schema_lock"),
@@ -43,7 +44,25 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, n Name, files fs.FS) error
 		return err
 	}
 	if _, err := provider.Up(ctx); err != nil {
-		return fmt.Errorf("migrate %s: %w", n, err)
+		return fmt.Errorf("migrate %s (a table of that name, which is not ours? choose another name): %w", n, err)
+	}
+	if _, err := db.ExecContext(ctx, "SELECT "+column+" FROM "+n.String()+" LIMIT 0"); err != nil {
+		return fmt.Errorf("migrate %s: it is there, and is another package's: choose another name: %w", n, err)
+	}
+	return nil
+}
+
+// prepare makes the schema, and refuses what goose can't name: it does not quote.
+func prepare(ctx context.Context, db *sql.DB, n Name) error {
+	var plain bool
+	if err := db.QueryRowContext(ctx, "SELECT quote_ident($1) = $1", n.Schema).Scan(&plain); err != nil {
+		return err
+	}
+	if !plain {
+		return fmt.Errorf("schema %q is a reserved word of PostgreSQL: choose another name", n.Schema)
+	}
+	if err := createSchema(ctx, db, n.Schema); err != nil {
+		return fmt.Errorf("create the schema %s: %w", n.Schema, err)
 	}
 	return nil
 }
