@@ -21,8 +21,10 @@ COPY --from=build /out/idemd /idemd
 COPY --from=build --chown=65532:65532 /out/data /data
 USER 65532:65532
 VOLUME /data
-# Within a container the daemon must listen beyond loopback, and it has no
-# authentication yet: publish its ports to trusted networks only, as above.
+# Within a container the daemon must listen beyond loopback, and without a configuration
+# it asks nobody who they are: publish its ports to trusted networks only, as above. With
+# one that has identities, set IDEMD_INSECURE=false, so that nothing goes in the clear
+# unnoticed; with one that names PostgreSQL, IDEMD_DATA_DIR= (empty).
 ENV IDEMD_DATA_DIR=/data \
     IDEMD_GRPC_ADDR=0.0.0.0:7070 \
     IDEMD_HTTP_ADDR=0.0.0.0:7071 \
