@@ -183,13 +183,18 @@ func consumeAll(s steps) error {
 	if err != nil {
 		return err
 	}
-	subscriber, err := natsSubscriber(url, "warehouse")
+	return consumeWith(url, topic, "warehouse", s.handle, s.acknowledging, middleware)
+}
+
+// consumeWith runs until the input ends: with the test.
+func consumeWith(url, topic, group string, handler message.NoPublishHandlerFunc, middleware ...message.HandlerMiddleware) error {
+	subscriber, err := natsSubscriber(url, group)
 	if err != nil {
 		return err
 	}
 	router := message.NewDefaultRouter(nil)
-	router.AddMiddleware(s.acknowledging, middleware)
-	router.AddConsumerHandler("handler", topic, subscriber, s.handle)
+	router.AddMiddleware(middleware...)
+	router.AddConsumerHandler("handler", topic, subscriber, handler)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -206,7 +211,7 @@ func startConsumer(t *testing.T, kill string, environ ...string) (ended <-chan *
 		t.Fatal(err)
 	}
 	child := osexec.Command(program)
-	child.Env = append(append(os.Environ(), roleVariable+"="+consumerRole, killVariable+"="+kill), environ...)
+	child.Env = append(append(os.Environ(), killVariable+"="+kill), environ...)
 	child.Stderr = os.Stderr
 	input, err := child.StdinPipe()
 	if err != nil {
@@ -266,13 +271,13 @@ func killAt(t *testing.T, point, url, topic string) {
 			t.Fatal(err)
 		}
 	}
-	environ := []string{dsnVariable + "=" + dsn, brokerVariable + "=" + url, topicVariable + "=" + topic}
+	environ := []string{roleVariable + "=" + consumerRole, dsnVariable + "=" + dsn, brokerVariable + "=" + url, topicVariable + "=" + topic}
 	killed := harness.Await(t, "the consumer to be killed at "+point, startConsumer(t, point, environ...))
 	if status, is := killed.Sys().(syscall.WaitStatus); !is || status.Signal() != syscall.SIGKILL {
 		t.Fatalf("it ended by %v", killed)
 	}
 	startConsumer(t, "", environ...)
-	harness.Until(t, "all acknowledgements", func() bool { return outstanding(t, url, topic) == 0 })
+	harness.Until(t, "all acknowledgements", func() bool { return outstandingOf(t, url, topic, "warehouse-"+topic) == 0 })
 	harness.Until(t, "the dead letter", func() bool { return letters.ids()["m0"] })
 	mustCount(t, pool, 4, "SELECT count(*) FROM reservations")
 	mustCount(t, pool, 4, "SELECT count(DISTINCT what) FROM reservations")
@@ -286,8 +291,8 @@ func killAt(t *testing.T, point, url, topic string) {
 	}
 }
 
-// outstanding is how many messages of a topic are not acknowledged; -1: not known.
-func outstanding(t *testing.T, url, topic string) int {
+// outstandingOf is how many messages of a topic a consumer has not acknowledged; -1: not known.
+func outstandingOf(t *testing.T, url, topic, consumer string) int {
 	t.Helper()
 	conn, err := nats.Connect(url)
 	if err != nil {
@@ -298,7 +303,7 @@ func outstanding(t *testing.T, url, topic string) int {
 	if err != nil {
 		return -1
 	}
-	info, err := js.ConsumerInfo(topic, "warehouse-"+topic)
+	info, err := js.ConsumerInfo(topic, consumer)
 	if err != nil {
 		return -1
 	}

@@ -19,6 +19,7 @@ const roleVariable = "IDEMD_E2E_ROLE"
 func roles() map[string]func() int {
 	return map[string]func() int{
 		consumerRole: consumeUntilKilled,
+		mailerRole:   mailUntilKilled,
 	}
 }
 
