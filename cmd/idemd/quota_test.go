@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,7 @@ import (
 func TestTwoDaemonsOnOneDatabaseKeepOneRate(t *testing.T) {
 	const rate, warm, seconds = 50, 4, 4
 	config := write(t, t.TempDir(), "idemd.yaml", []byte(fmt.Sprintf("tenants: {acme: {quotas: {rate: %d, burst: 1}}}", rate)))
-	flags := append(backends(t)[1].flags, "--config", config)
+	flags := slices.Concat(backends(t)[1].flags, []string{"--config", config})
 	var callers sync.WaitGroup
 	var granted, refused atomic.Int64
 	daemons := []*client{dial(t, serve(t, flags...).grpc), dial(t, serve(t, flags...).grpc)}
