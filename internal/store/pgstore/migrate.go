@@ -38,8 +38,12 @@ func Migrate(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkNotNewer(ctx, db, provider); err != nil {
+	versions, err := schemaVersions(ctx, db, provider)
+	if err != nil {
 		return err
+	}
+	if versions.Database > versions.Program {
+		return versions.judge()
 	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate the schema idemd: %w", err)
@@ -94,9 +98,9 @@ func createSchema(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// SchemaVersions are the version of the schema in the database (0 = there is none) and
-// the one that this program works with.
-type SchemaVersions struct{ Database, Program int64 }
+// SchemaVersions are the version of the schema in the database (0 = there is none), the one
+// that this program was made for, and that of the oldest program that the schema works with.
+type SchemaVersions struct{ Database, Program, Oldest int64 }
 
 // checkSchema refuses a schema that this program can't work with.
 func checkSchema(ctx context.Context, dsn string) error {
@@ -110,29 +114,23 @@ func checkSchema(ctx context.Context, dsn string) error {
 		return err
 	}
 	versions, err := schemaVersions(ctx, db, provider)
-	switch {
-	case err != nil:
-		return err
-	case versions.Database == 0:
-		return errors.New("the database holds no schema idemd yet: run `idemd migrate` once, or start with --migrate")
-	case versions.Database < versions.Program:
-		return fmt.Errorf("the schema idemd in the database has version %d, this program works with version %d: run `idemd migrate` once, or start with --migrate",
-			versions.Database, versions.Program)
-	}
-	return refuseNewer(versions)
-}
-
-func checkNotNewer(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
-	versions, err := schemaVersions(ctx, db, provider)
 	if err != nil {
 		return err
 	}
-	return refuseNewer(versions)
+	return versions.judge()
 }
 
-func refuseNewer(v SchemaVersions) error {
-	if v.Database > v.Program {
-		return fmt.Errorf("the schema idemd in the database has version %d, this program knows versions up to %d: run a newer program", v.Database, v.Program)
+// judge refuses a schema that this program can't work with.
+func (v SchemaVersions) judge() error {
+	switch {
+	case v.Database == 0:
+		return errors.New("the database holds no schema idemd yet: run `idemd migrate` once, or start with --migrate")
+	case v.Database < v.Program:
+		return fmt.Errorf("the schema idemd in the database has version %d, this program works with version %d: run `idemd migrate` once, or start with --migrate",
+			v.Database, v.Program)
+	case v.Database > v.Program && v.Program < v.Oldest:
+		return fmt.Errorf("the schema idemd in the database has version %d, this program knows versions up to %d, and only programs of %d or newer work with it: run a newer program",
+			v.Database, v.Program, v.Oldest)
 	}
 	return nil
 }
@@ -146,6 +144,9 @@ func schemaVersions(ctx context.Context, db *sql.DB, provider *goose.Provider) (
 	if err := db.QueryRowContext(ctx, "SELECT to_regclass('"+versionTable+"') IS NOT NULL").Scan(&there); err != nil || !there {
 		return v, err
 	}
-	err = db.QueryRowContext(ctx, "SELECT COALESCE(max(version_id), 0) FROM "+versionTable).Scan(&v.Database)
+	if err := db.QueryRowContext(ctx, "SELECT COALESCE(max(version_id), 0) FROM "+versionTable).Scan(&v.Database); err != nil || v.Database <= v.Program {
+		return v, err
+	}
+	err = db.QueryRowContext(ctx, "SELECT idemd.oldest_program()").Scan(&v.Oldest)
 	return v, err
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/idemd/idemd/internal/store/storetest"
 )
 
 func TestDaemonsThatStartTogetherMigrateOnce(t *testing.T) {
@@ -35,12 +37,28 @@ func TestAnEmptyDatabaseIsRefusedWithWhatToDo(t *testing.T) {
 	}
 }
 
-func TestASchemaOfANewerProgramIsRefused(t *testing.T) {
+// A deployment goes one daemon at a time, and may be taken back: the last program's daemons
+// start on the next one's schema, as long as that only adds.
+func TestASchemaOfANewerProgramIsTakenWhereItSaysSo(t *testing.T) {
 	server, database := postgres.Server(t), postgres.database(t)
 	must(t, server, database, "INSERT INTO "+versionTable+" (version_id, is_applied) VALUES (9999, true)")
 	for _, migrate := range []bool{false, true} {
+		s, err := Open(t.Context(), Options{DSN: server.DSN(database), Migrate: migrate})
+		if err != nil {
+			t.Fatalf("migrate %v: %v", migrate, err)
+		}
+		settle(t, s, storetest.Reserve(storetest.At(fmt.Sprint("migrate ", migrate)), 1))
+		_ = s.Close()
+	}
+}
+
+func TestASchemaThatNeedsANewerProgramIsRefused(t *testing.T) {
+	server, database := postgres.Server(t), postgres.database(t)
+	must(t, server, database, "INSERT INTO "+versionTable+" (version_id, is_applied) VALUES (9999, true)")
+	must(t, server, database, "CREATE OR REPLACE FUNCTION idemd.oldest_program() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 9998::bigint'")
+	for _, migrate := range []bool{false, true} {
 		_, err := Open(t.Context(), Options{DSN: server.DSN(database), Migrate: migrate})
-		if err == nil || !strings.Contains(err.Error(), "9999") {
+		if err == nil || !strings.Contains(err.Error(), "9998") {
 			t.Errorf("migrate %v: Open says %v", migrate, err)
 		}
 	}
