@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -122,13 +123,54 @@ func TestTheHotStatementsAreIndexLookupsWhateverTheStatisticsSay(t *testing.T) {
 			!strings.Contains(changed, "Index Scan using reservations_pkey") || !strings.Contains(changed, "Tid Scan on reservations s") {
 			t.Errorf("after %q the plan of looking for changes is\n%s", statistics, changed)
 		}
-		complete := explain(t, conn, newStatements().plainComplete,
-			`ARRAY['t'], ARRAY['n'], ARRAY['k'], ARRAY['\x00'::bytea], ARRAY['\x00'::bytea], ARRAY[1]`)
+		const completes = `ARRAY['t'], ARRAY['n'], ARRAY['k'], ARRAY['\x00'::bytea], ARRAY['\x00'::bytea], ARRAY[1]`
+		complete := explain(t, conn, newStatements().plainComplete, completes)
+		if ageing := explain(t, conn, newStatements().ageingComplete, completes+", ARRAY[1]"); nodes(ageing) != nodes(complete) {
+			t.Errorf("after %q the plan of a Complete whose body goes first is\n%s", statistics, ageing)
+		}
 		if strings.Contains(complete, "Seq Scan") || strings.Contains(complete, "Hash") || strings.Contains(complete, "Merge") ||
 			!strings.Contains(complete, "Index Scan using reservations_pkey") || !strings.Contains(complete, "Tid Scan on reservations r") {
 			t.Errorf("after %q the plan of a plain Complete is\n%s", statistics, complete)
 		}
 		_ = conn.Close(t.Context())
+	}
+}
+
+// nodes are what a plan does, without its numbers.
+func nodes(plan string) string {
+	return regexp.MustCompile(`\([^()]*width=\d+\)`).ReplaceAllString(plan, "")
+}
+
+// What operators list goes by an index, whatever the statistics say: among very many
+// finished records, what is open costs what it finds.
+func TestListsGoByAnIndexWhateverTheStatisticsSay(t *testing.T) {
+	server, database := postgres.Server(t), postgres.database(t)
+	must(t, server, database, "ALTER TABLE idemd.reservations SET (autovacuum_enabled = false)")
+	must(t, server, database, `INSERT INTO idemd.reservations (tenant, namespace, key, version, fence, retention, reserved_at, lease_expires_at, lease_cap_at,
+    attempts_allowed, on_lapse, scheme, digest, token, owner, policy_version, state, finished_at, expires_at)
+SELECT 'acme', 'payments', 'k-' || g, 1, 1, 1000000, 1, 1, 1, 20, 1, 's', '', '', 'o', '', CASE g % 5000 WHEN 0 THEN 1 ELSE 2 END,
+    CASE g % 5000 WHEN 0 THEN NULL ELSE 1 END, CASE g % 5000 WHEN 0 THEN NULL ELSE 1 END FROM generate_series(1, 50000) AS g`)
+	conn, err := pgx.Connect(t.Context(), server.DSN(database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	for _, statistics := range []string{"SELECT 1", "ANALYZE idemd.reservations"} {
+		must(t, server, database, statistics) // never analysed; then analysed
+		for _, s := range []span{
+			{}, {tenant: "acme"}, {tenant: "acme", namespace: "payments"}, {tenant: "acme", namespace: "payments", prefix: "k-4"}, {namespace: "payments"},
+		} {
+			for _, s.openOnly = range []bool{false, true} {
+				index := "Index Scan using reservations_pkey"
+				if s.openOnly {
+					index = "Index Scan using reservations_open"
+				}
+				plan := explain(t, conn, s.statement(), "'acme', 'payments', 'k-2', 'acme', 'payments', 'k-4', 1000")
+				if !strings.Contains(plan, index) || strings.Contains(plan, "Sort") || strings.Contains(plan, "  Filter:") {
+					t.Errorf("after %q the plan of %+v is\n%s", statistics, s, plan)
+				}
+			}
+		}
 	}
 }
 

@@ -143,16 +143,14 @@ func (s span) from() string {
 			where.WriteString(always)
 		}
 	}
-	condition(s.tenant != "", "$4::text = ''", "r.tenant = $4::text")
-	condition(s.tenant != "" && s.namespace != "", "$5::text = ''", "r.namespace = $5::text")
+	// A namespace of all tenants, or a prefix in all namespaces, is compared when it was
+	// read: here it would be looked for without an end.
+	within := s.tenant != "" && s.namespace != ""
+	condition(s.tenant != "", "$4::text IS NOT NULL", "r.tenant = $4::text")
+	condition(within, "$5::text IS NOT NULL", "r.namespace = $5::text")
 	condition(s.openOnly, "true", "r.expires_at IS NULL")
-	if s.tenant != "" && s.namespace != "" && s.prefix != "" {
-		// Keys are printable ASCII: all that begin with the prefix lie before this.
-		where.WriteString(" AND r.key >= $6::text AND r.key < $6::text || chr(127)")
-	} else {
-		// Compared when it was read, or it would be looked for without an end.
-		where.WriteString(" AND $6::text IS NOT NULL")
-	}
+	// Keys are printable ASCII: all that begin with a prefix lie before it with this behind.
+	condition(within && s.prefix != "", "$6::text IS NOT NULL", "r.key >= $6::text AND r.key < $6::text || chr(127)")
 	return " FROM idemd.reservations AS r WHERE " + where.String() +
 		" ORDER BY r.tenant, r.namespace, r.key LIMIT $7::bigint"
 }

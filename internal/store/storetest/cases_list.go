@@ -40,6 +40,10 @@ func listCases() []Case {
 			}
 			everywhere := store.Query{KeyPrefix: "li", Limit: 2}
 			equal(r, "a prefix in all namespaces", fmt.Sprint(r.keys(everywhere)), "[live live live]")
+			everywhere = store.Query{Namespace: "mails", Limit: 2}
+			equal(r, "a namespace of all tenants", fmt.Sprint(r.keys(everywhere)), "[live]")
+			everywhere = store.Query{Namespace: "payments", State: reservation.Unknown, Limit: 2}
+			equal(r, "what is unresolved in a namespace of all tenants", fmt.Sprint(r.keys(everywhere)), "[lapsed unknown live]")
 		}},
 		{Rule: "a list leaves out what can be large", Run: func(r *run) {
 			a := At("large")
