@@ -89,6 +89,25 @@ func TestTheSweeperIsQuickWhileThereIsWorkAndSlowWhileThereIsNone(t *testing.T) 
 	}
 }
 
+func TestBodiesToTakeOutAreWorkAsRecordsAre(t *testing.T) {
+	h := storetest.OpenMem(t)
+	for i := range batch + 1 {
+		a := storetest.At(fmt.Sprint("ageing-", i))
+		h.Store.Apply(t.Context(), []reservation.Command{storetest.Reserve(a, 1), storetest.Ageing(a, 1, "")})
+	}
+	h.Advance(storetest.BodyRetention)
+	stripped := 0
+	p := run(t, &Sweeper{Store: h.Store, Swept: func(s store.Swept, _ time.Duration) { stripped += s.Stripped }})
+	for _, want := range []time.Duration{minPause, minRest, minPause, 2 * minPause} {
+		p.expect(t, want)
+		p.over <- time.Time{}
+	}
+	p.expect(t, 4*minPause)
+	if stripped != batch+1 {
+		t.Errorf("%d bodies were taken out, want %d", stripped, batch+1)
+	}
+}
+
 // pacedStore tells of more to sweep, and takes its time.
 type pacedStore struct {
 	store.Store
