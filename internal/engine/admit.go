@@ -114,6 +114,13 @@ func enter(quotas [2]*quota) admission {
 // relent lets Reserves through, for which a quota has no room, if they are no new grants:
 // what is stored already is answered, above all to an owner whose answer was lost.
 func (e *Engine) relent(ctx context.Context, reserves []*reservation.Reserve, full []admission) []admission {
+	if !e.relents.enter(ctx) {
+		for i := range full {
+			full[i] = admission{refusal: full[i].full.exceeded()}
+		}
+		return full
+	}
+	defer e.relents.leave()
 	addresses := make([]reservation.Address, len(reserves))
 	for i, r := range reserves {
 		addresses[i] = r.Address
@@ -169,6 +176,39 @@ func (e *Engine) settling(ctx context.Context, rules *rules, r *reservation.Reso
 	}
 	return nil
 }
+
+// relents bounds what those cost who are over a quota: few reads at once, and few who wait
+// for theirs. The others hear of the quota without a look; they are told to come back.
+type relents struct {
+	reads   chan struct{}
+	waiting chan struct{}
+}
+
+const (
+	relentReads   = 2
+	relentWaiting = 256
+)
+
+func newRelents() relents {
+	return relents{reads: make(chan struct{}, relentReads), waiting: make(chan struct{}, relentWaiting)}
+}
+
+func (r relents) enter(ctx context.Context) bool {
+	select {
+	case r.waiting <- struct{}{}:
+	default:
+		return false
+	}
+	defer func() { <-r.waiting }()
+	select {
+	case r.reads <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (r relents) leave() { <-r.reads }
 
 // readTimeout bounds a read before a call is admitted.
 const readTimeout = 2 * time.Second

@@ -49,6 +49,7 @@ type Engine struct {
 	rules     atomic.Pointer[rules]
 	rulesMu   sync.Mutex // held while rules are swapped
 	measuring measuring
+	relents   relents
 	queue     *queue
 	waiters   *waiters
 	hooks     Hooks
@@ -70,7 +71,7 @@ func New(o Options) (*Engine, error) {
 	if o.Jitter == nil {
 		o.Jitter = mathrand.Float64
 	}
-	e := &Engine{name: rand.Text(), store: o.Store, queue: newQueue(), hooks: o.Hooks, jitter: o.Jitter, desk: newDesk(o.Store)}
+	e := &Engine{name: rand.Text(), store: o.Store, queue: newQueue(), relents: newRelents(), hooks: o.Hooks, jitter: o.Jitter, desk: newDesk(o.Store)}
 	if err := e.SetPolicies(o.Policies); err != nil {
 		return nil, err
 	}

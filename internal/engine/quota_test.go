@@ -376,3 +376,47 @@ func TestWhatIsStoredIsMeasuredAndBoundsNewGrantsOnly(t *testing.T) {
 		t.Errorf("measured over it: %v", err)
 	}
 }
+
+// slow is a store whose reads a test lets through.
+type slow struct {
+	store.Store
+	entered chan struct{}
+	pass    chan struct{}
+}
+
+func (s *slow) Get(ctx context.Context, wanted []store.Wanted) (store.Snapshot, error) {
+	s.entered <- struct{}{}
+	<-s.pass
+	return s.Store.Get(ctx, wanted)
+}
+
+func TestWhoIsOverAQuotaDoesNotKeepTheStoreBusy(t *testing.T) {
+	s := &slow{Store: storetest.OpenMem(t).Store, entered: make(chan struct{}, 2*relentWaiting), pass: make(chan struct{})}
+	e := limited(t, &storetest.Harness{Store: s}, Quotas{Live: 1}, Quotas{})
+	if _, err := e.Do(t.Context(), reserve("live", 1)); err != nil {
+		t.Fatal(err)
+	}
+	const all = relentReads + relentWaiting + 50
+	answered := make(chan error, all)
+	for i := range all {
+		go func() {
+			_, err := e.Do(t.Context(), reserve(fmt.Sprint(i), 1))
+			answered <- err
+		}()
+	}
+	// Those for whom there is no room hear it while all reads still hang.
+	for range 50 {
+		if err := <-answered; !refusedWith(err, reservation.QuotaExceeded) {
+			t.Errorf("without a look: %v", err)
+		}
+	}
+	if n := len(s.entered); n > relentReads {
+		t.Errorf("%d reads are under way at once", n)
+	}
+	close(s.pass)
+	for range all - 50 {
+		if err := <-answered; !refusedWith(err, reservation.QuotaExceeded) {
+			t.Errorf("after a look: %v", err)
+		}
+	}
+}
