@@ -1,6 +1,7 @@
 package grpcserver
 
 import (
+	"cmp"
 	"crypto/tls"
 	"log/slog"
 	"time"
@@ -29,6 +30,11 @@ const (
 	minClientPing = 5 * time.Second
 	serverPing    = 30 * time.Second
 	pingTimeout   = 10 * time.Second
+
+	// A connection is asked to be made anew after this time, more or less a tenth, so that
+	// callers find daemons that were added. What is under way on it goes on, and so do the longest waits.
+	connectionAge   = 5 * time.Minute
+	connectionGrace = time.Minute
 )
 
 // Options are what a server is made of.
@@ -41,6 +47,8 @@ type Options struct {
 	Identify Identify
 	// TLS serves with it; nil = in the clear.
 	TLS *tls.Config
+	// ConnectionAge is after what time clients are asked to connect anew. Zero = 5 min.
+	ConnectionAge time.Duration
 }
 
 // New makes a server with all services registered.
@@ -62,7 +70,10 @@ func (o Options) ServerOptions() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
 		grpc.MaxSendMsgSize(MaxMessageBytes),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPing, Timeout: pingTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: serverPing, Timeout: pingTimeout,
+			MaxConnectionAge: cmp.Or(o.ConnectionAge, connectionAge), MaxConnectionAgeGrace: connectionGrace,
+		}),
 		// Only the gate stands within recovery, so that a panic is measured and
 		// logged as the INTERNAL error that the caller sees.
 		grpc.ChainUnaryInterceptor(
