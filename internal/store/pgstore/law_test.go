@@ -18,8 +18,7 @@ import (
 func TestCommitsAreOnDiskBeforeTheAnswerWhateverTheSessionSays(t *testing.T) {
 	server, database := postgres.Server(t), postgres.database(t)
 	must(t, server, database, fmt.Sprintf(`ALTER DATABASE %[1]s SET synchronous_commit = off;
-		ALTER DATABASE %[1]s SET default_transaction_isolation = 'serializable';
-		ALTER DATABASE %[1]s SET default_transaction_read_only = on`, database))
+		ALTER DATABASE %[1]s SET default_transaction_isolation = 'serializable'`, database))
 	s := openStore(t, Options{DSN: server.DSN(database)})
 	settings, err := s.Settings(t.Context())
 	if err != nil {
@@ -29,7 +28,7 @@ func TestCommitsAreOnDiskBeforeTheAnswerWhateverTheSessionSays(t *testing.T) {
 		t.Errorf("in force are %+v", settings)
 	}
 	// And where it counts: a trigger notes what is in force as a row is written.
-	must(t, server, database, `BEGIN READ WRITE;
+	must(t, server, database, `BEGIN;
 		CREATE TABLE public.seen (setting text);
 		CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$
 			BEGIN INSERT INTO public.seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;

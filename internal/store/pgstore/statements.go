@@ -24,17 +24,19 @@ type statements struct {
 // looked up one by one, by the full key, in the order of an array.
 func newStatements() statements {
 	return statements{
-		begin: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+		begin: "BEGIN ISOLATION LEVEL READ COMMITTED",
 		// All for this transaction only, whatever the session, the role or the
 		// database say:
 		//
 		//   - law 1: the answer to COMMIT means that it is on disk;
 		//   - no wait for a rival lasts long;
 		//   - a daemon that stalls within a transaction does not hold its rows for ever;
-		//   - statements are planned once, and never as a scan of the table.
+		//   - statements are planned once, and never as a scan of the table;
+		//   - nor compiled: where a plan is thought to cost much, as one that scans a table of
+		//     one row is where scans are off, that takes half a second.
 		settings: `SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', $1, true),
        set_config('idle_in_transaction_session_timeout', $2, true), set_config('statement_timeout', $3, true),
-       set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true)`,
+       set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)`,
 		hold:         holdStatement(),
 		clock:        "SELECT idemd.clock()",
 		read:         readStatement(),
