@@ -30,6 +30,8 @@ ENV IDEMD_DATA_DIR=/data \
     IDEMD_HTTP_ADDR=0.0.0.0:7071 \
     IDEMD_INSECURE=true
 EXPOSE 7070 7071
+# Where the daemon speaks TLS, so must the check: IDEMD_TLS=true, and IDEMD_CA_FILE and
+# IDEMD_SERVER_NAME as its certificate wants it. It needs no identity.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=5s CMD ["/idemd", "health", "--addr", "127.0.0.1:7070"]
 ENTRYPOINT ["/idemd"]
 CMD ["serve"]
