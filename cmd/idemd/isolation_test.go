@@ -241,7 +241,15 @@ func TestAnothersTenantIsForbiddenWhetherItExistsOrNot(t *testing.T) {
 
 func TestAForbiddenCommandFailsItselfOnly(t *testing.T) {
 	path, _ := twoTenants(t, "")
-	c := dial(t, serve(t, "--data-dir", t.TempDir(), "--config", path).grpc)
+	for _, b := range backends(t) {
+		t.Run(b.name, func(t *testing.T) {
+			c := dial(t, serve(t, append(b.flags, "--config", path)...).grpc)
+			failsItselfOnly(t, c)
+		})
+	}
+}
+
+func failsItselfOnly(t *testing.T, c *client) {
 	reserve := func(tenant string) *idemdv1.BatchCommand {
 		return &idemdv1.BatchCommand{Command: &idemdv1.BatchCommand_Reserve{Reserve: &idemdv1.ReserveRequest{
 			Tenant: tenant, Key: "k-" + tenant, OwnerToken: randomToken(), Fingerprint: fingerprint(),
@@ -260,9 +268,20 @@ func TestAForbiddenCommandFailsItselfOnly(t *testing.T) {
 
 func TestEveryPathOfHTTPNeedsItsRole(t *testing.T) {
 	path, issuer := twoTenants(t, "listen: {pprof: true}")
-	p := serve(t, "--data-dir", t.TempDir(), "--config", path)
+	for _, b := range backends(t) {
+		t.Run(b.name, func(t *testing.T) {
+			everyPathNeedsItsRole(t, serve(t, append(b.flags, "--config", path)...), jwtBy(t, issuer, claims(nil)))
+		})
+	}
+	plain := serve(t, "--data-dir", t.TempDir())
+	if code := get(t, http.DefaultClient, "http://"+plain.http+"/debug/pprof/", ""); code != http.StatusNotFound {
+		t.Errorf("profiles that nobody asked for answer %d", code)
+	}
+}
+
+func everyPathNeedsItsRole(t *testing.T, p *process, callersJWT string) {
 	operators, scrapers := []string{operatorToken, rivalToken}, []string{operatorToken, rivalToken, scraperToken}
-	everybody := []string{"", "nobodys", expiredToken, callerToken, jwtBy(t, issuer, claims(nil)), resolverToken, operatorToken, rivalToken, scraperToken}
+	everybody := []string{"", "nobodys", expiredToken, callerToken, callersJWT, resolverToken, operatorToken, rivalToken, scraperToken}
 	for where, may := range map[string][]string{
 		"/livez": everybody, "/readyz": everybody, "/metrics": scrapers, "/debug/pprof/": operators, "/debug/pprof/heap": operators,
 	} {
@@ -282,10 +301,6 @@ func TestEveryPathOfHTTPNeedsItsRole(t *testing.T) {
 	}
 	if code := get(t, http.DefaultClient, "http://"+p.http+"/debug/pprof/cmdline", operatorToken); code != http.StatusNotFound {
 		t.Errorf("the command line, which may hold a password, answers %d", code)
-	}
-	plain := serve(t, "--data-dir", t.TempDir())
-	if code := get(t, http.DefaultClient, "http://"+plain.http+"/debug/pprof/", ""); code != http.StatusNotFound {
-		t.Errorf("profiles that nobody asked for answer %d", code)
 	}
 }
 
