@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/idemd/idemd/clients/go/idem"
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 )
 
@@ -18,27 +19,50 @@ const callersPerConn = 64
 // grpcClient speaks to idemd, and to echo.
 type grpcClient struct {
 	conns       []*grpc.ClientConn
-	stubs       []idemdv1.IdempotencyServiceClient
+	stubs       []stub
 	next        atomic.Uint64
 	tenant      string
 	fingerprint *idemdv1.Fingerprint
 	result      *idemdv1.Result
 }
 
-func dial(address string, callers int) (*grpcClient, error) {
+// stub makes calls over one connection.
+type stub interface {
+	Reserve(context.Context, *idemdv1.ReserveRequest) (*idemdv1.ReserveResponse, error)
+	Complete(context.Context, *idemdv1.CompleteRequest) (*idemdv1.CompleteResponse, error)
+}
+
+// unary makes each call on its own.
+type unary struct {
+	service idemdv1.IdempotencyServiceClient
+}
+
+func (u unary) Reserve(ctx context.Context, r *idemdv1.ReserveRequest) (*idemdv1.ReserveResponse, error) {
+	return u.service.Reserve(ctx, r)
+}
+
+func (u unary) Complete(ctx context.Context, r *idemdv1.CompleteRequest) (*idemdv1.CompleteResponse, error) {
+	return u.service.Complete(ctx, r)
+}
+
+func dial(address string, callers int, coalesced bool) (*grpcClient, error) {
 	c := &grpcClient{
 		tenant:      tenant,
 		fingerprint: &idemdv1.Fingerprint{Scheme: "bench-v1", Digest: fingerprint()},
 		result:      &idemdv1.Result{Status: status, ContentType: contentType, Body: body(), DecisionId: decisionID},
 	}
 	for range (callers + callersPerConn - 1) / callersPerConn {
-		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient(address, append(idem.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 		if err != nil {
 			c.close()
 			return nil, err
 		}
 		c.conns = append(c.conns, conn)
-		c.stubs = append(c.stubs, idemdv1.NewIdempotencyServiceClient(conn))
+		if coalesced {
+			c.stubs = append(c.stubs, idem.New(conn, idem.Options{}))
+		} else {
+			c.stubs = append(c.stubs, unary{idemdv1.NewIdempotencyServiceClient(conn)})
+		}
 	}
 	return c, nil
 }

@@ -84,7 +84,10 @@ func (b *bench) start(ctx context.Context) (err error) {
 	return nil
 }
 
-func (b *bench) needs(contender string) bool { return slices.Contains(b.plan.Contenders, contender) }
+// needs tells whether a server is needed.
+func (b *bench) needs(server string) bool {
+	return slices.ContainsFunc(b.plan.Contenders, func(contender string) bool { return servedBy(contender) == server })
+}
 
 // startDatabase starts PostgreSQL with what a small server of its own would have, for all
 // contenders alike. Durability is PostgreSQL's default: fsync on.
@@ -140,5 +143,5 @@ func (b *bench) connect(ctx context.Context, s setting) (client, error) {
 	if s.Contender == pgx {
 		return connectPlain(ctx, b.dsn("plain"), s.Pool)
 	}
-	return dial(b.children[s.Contender].address, s.Callers)
+	return dial(b.children[servedBy(s.Contender)].address, s.Callers, coalesced(s.Contender))
 }

@@ -29,10 +29,11 @@ func (u usage) minus(earlier usage) usage {
 
 func (b *bench) usage(s setting) usage {
 	u := usage{client: cpuOf(os.Getpid()), machine: cpuOfMachine()}
-	if c := b.children[s.Contender]; c != nil {
+	server := servedBy(s.Contender)
+	if c := b.children[server]; c != nil {
 		u.server = cpuOf(c.cmd.Process.Pid)
 	}
-	if b.database != nil && (s.Contender == pgx || s.Contender == postgres) {
+	if b.database != nil && (server == pgx || server == postgres) {
 		u.database = cpuOfAll(b.database.Processes())
 	}
 	return u

@@ -101,7 +101,7 @@ func (b *bench) sweepCycle(ctx context.Context, s *sweeping, loaded bool) error 
 
 // sweepBeneath measures an open loop while it is swept beneath it, and afterwards.
 func (b *bench) sweepBeneath(ctx context.Context, s *sweeping, daemon *child, swept func() (int, error)) error {
-	client, err := dial(daemon.address, 1024)
+	client, err := dial(daemon.address, 1024, false)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (r *report) markdown() string {
 	}
 	line("")
 	for _, bar := range r.Bars {
-		line("- %s at %d callers: %.2f × %s; the bar is %.2f: %s", bar.Contender, bar.Callers, bar.Got, bar.Yardstick, bar.Want, verdict(bar.reached()))
+		line("- %s at %d callers: %.2f × %s; the bar is %.2f, the aim %.2f: %s", bar.Contender, bar.Callers, bar.Got, bar.Yardstick, bar.Want, bar.Aim, verdict(bar.reached()))
 	}
 	line("")
 	r.waitingTable(line)

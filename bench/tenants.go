@@ -98,7 +98,7 @@ func besideLoud(ctx context.Context, daemon *child, rate float64) (felt latencie
 }
 
 func dialAs(daemon *child, name string) (*grpcClient, error) {
-	c, err := dial(daemon.address, callersPerConn)
+	c, err := dial(daemon.address, callersPerConn, false)
 	if err == nil {
 		c.tenant = name
 	}

@@ -81,7 +81,7 @@ func (h *hall) measure(ctx context.Context) (waiting, error) {
 	h.prefix = "wait-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-"
 	h.completed, h.answered, h.tokens = make([]time.Time, h.keys), make([]time.Time, waiters), make([][]byte, h.keys)
 	for _, daemon := range h.daemons {
-		c, err := dial(daemon.address, waiters/16)
+		c, err := dial(daemon.address, waiters/16, false)
 		if err != nil {
 			return waiting{}, err
 		}
@@ -128,7 +128,7 @@ func (h *hall) measure(ctx context.Context) (waiting, error) {
 }
 
 // stub is a connection to the daemon of a number; numbers take turns.
-func (h *hall) stub(i int) idemdv1.IdempotencyServiceClient {
+func (h *hall) stub(i int) stub {
 	c := h.clients[i%len(h.clients)]
 	return c.stubs[i/len(h.clients)%len(c.stubs)]
 }
