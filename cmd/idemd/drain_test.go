@@ -138,7 +138,7 @@ func TestProbesAndMetricsAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		for path, want := range map[string]string{
-			"/livez": "ok", "/readyz": "ok", "/metrics": `idemd_decisions_total{decision="OWNED"} 1`,
+			"/livez": "ok", "/readyz": "ok", "/metrics": `idemd_decisions_total{decision="OWNED",namespace="default",tenant="acme"} 1`,
 		} {
 			if code, body := probe(t, p.http, path); code != 200 || !strings.Contains(body, want) {
 				t.Errorf("%s: %s answers %d, without %q", b.name, path, code, want)

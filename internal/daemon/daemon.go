@@ -112,11 +112,16 @@ func (d *daemon) build() (err error) {
 	if err != nil {
 		return err
 	}
-	d.settings.apply = func(c *config.Config) error { return d.engine.SetPolicies(c.Policies()) }
+	d.metrics.scopes.configure(started.Policies())
+	d.settings.apply = func(c *config.Config) error {
+		d.metrics.scopes.configure(c.Policies())
+		return d.engine.SetPolicies(c.Policies())
+	}
 	d.settings.warn = d.config.Logger.Warn
 	d.metrics.registerStats(d.engine.Stats)
-	d.metrics.registerWaiting(d.engine.Waiting)
+	d.metrics.registerLoad(d.engine.Waiting, d.engine.Queued)
 	d.readiness = newReadiness(d.store, d.config.Logger)
+	d.metrics.registerStore(d.store, d.readiness.answers.Load)
 	d.serve()
 	return nil
 }
@@ -126,6 +131,7 @@ func (d *daemon) serve() {
 	started := d.settings.started
 	calls := grpcserver.Options{
 		Engine: d.engine, Health: d.readiness.health, Metrics: d.metrics.grpc, Logger: d.config.Logger,
+		Refused: d.metrics.refused,
 	}
 	pages := httpOptions{registry: d.metrics.registry, ready: d.readiness.ready, pprof: started.Listen.PProf}
 	if d.settings.asks() {

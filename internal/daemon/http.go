@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"net/http"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/idemd/idemd/internal/access"
 	"github.com/idemd/idemd/internal/reservation"
@@ -31,7 +31,7 @@ func newHTTP(o httpOptions) *http.Server {
 	guard := func(roles access.Roles, handler http.Handler) http.Handler {
 		return guarded(o.identify, roles, handler)
 	}
-	mux.Handle("GET /metrics", guard(access.Metrics|access.Operator, promhttp.HandlerFor(o.registry, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics", guard(access.Metrics|access.Operator, metricsPage(o.registry)))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n")
 	})
@@ -77,6 +77,9 @@ func guarded(identify func(access.Credentials) (*access.Identity, *reservation.E
 			http.Error(w, refusal.Error(), http.StatusForbidden)
 			return
 		}
-		handler.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), readerKey{}, identity)))
 	})
 }
+
+// readerKey is where a request's context has the identity that reads.
+type readerKey struct{}

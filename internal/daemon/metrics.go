@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"time"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
@@ -9,16 +8,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/idemd/idemd/internal/engine"
-	"github.com/idemd/idemd/internal/reservation"
 	"github.com/idemd/idemd/internal/store"
 )
 
-// metrics are what the daemon counts. No label holds what callers choose freely.
+// metrics are what the daemon counts. What callers choose is a label only where it names a
+// tenant or a namespace, and of those there is a bounded number.
 type metrics struct {
 	registry *prometheus.Registry
 	grpc     *grpcprom.ServerMetrics
 
+	scopes       *scopes
 	decisions    *prometheus.CounterVec
+	refusals     *prometheus.CounterVec
+	stale        *prometheus.CounterVec
 	batchSize    prometheus.Histogram
 	applySeconds prometheus.Histogram
 	pollSeconds  prometheus.Histogram
@@ -38,7 +40,14 @@ func newMetrics(insecure bool) *metrics {
 		grpc:     grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram()),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "idemd_decisions_total", Help: "Commands answered, by what they were answered.",
-		}, []string{"decision"}),
+		}, []string{"tenant", "namespace", "decision"}),
+		scopes: newScopes(),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "idemd_refusals_total", Help: "Commands and calls refused, by reason.",
+		}, []string{"reason"}),
+		stale: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "idemd_stale_outcomes_total", Help: "Outcomes (Complete, Fail) refused because they contradict the record: their owner came too late.",
+		}, []string{"reason"}),
 		batchSize: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "idemd_store_batch_commands", Help: "Commands in one batch to the store.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
@@ -85,7 +94,7 @@ func newMetrics(insecure bool) *metrics {
 	m.reloads = newReloadMetrics(m.registry)
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.grpc, m.decisions, m.batchSize, m.applySeconds, m.pollSeconds, m.polled, m.swept, m.stripped, m.sweepErrors, m.sweepLag, m.sweepSeconds, m.sweptAt, unauthenticated,
+		m.grpc, m.decisions, m.refusals, m.stale, m.batchSize, m.applySeconds, m.pollSeconds, m.polled, m.swept, m.stripped, m.sweepErrors, m.sweepLag, m.sweepSeconds, m.sweptAt, unauthenticated,
 	)
 	return m
 }
@@ -96,9 +105,7 @@ func (m *metrics) hooks() engine.Hooks {
 			m.batchSize.Observe(float64(commands))
 			m.applySeconds.Observe(took.Seconds())
 		},
-		Decided: func(_ reservation.Address, outcome reservation.Outcome) {
-			m.decisions.WithLabelValues(decisionName(outcome)).Inc()
-		},
+		Decided: m.decided,
 		Polled: func(addresses int, took time.Duration) {
 			m.polled.Add(float64(addresses))
 			m.pollSeconds.Observe(took.Seconds())
@@ -106,37 +113,15 @@ func (m *metrics) hooks() engine.Hooks {
 	}
 }
 
-// registerWaiting shows how many calls wait.
-func (m *metrics) registerWaiting(waiting func() int) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "idemd_waiters", Help: "Calls that wait for others to finish.",
-	}, func() float64 { return float64(waiting()) }))
+// gauge shows a number that is read when it is asked for.
+func (m *metrics) gauge(name, help string, value func() float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 }
 
-// decisionName is bounded: kinds of outcomes, and reasons.
-func decisionName(outcome reservation.Outcome) string {
-	switch o := outcome.(type) {
-	case *reservation.Owned:
-		if o.Repeated {
-			return "OWNED_AGAIN"
-		}
-		return "OWNED"
-	case *reservation.InProgress:
-		return "IN_PROGRESS"
-	case *reservation.Replay:
-		return "REPLAY"
-	case *reservation.Unresolved:
-		return "UNRESOLVED"
-	case *reservation.Extended:
-		return "EXTENDED"
-	case *reservation.Recorded:
-		return "RECORDED"
-	case *reservation.Found:
-		return "FOUND"
-	case *reservation.Error:
-		return string(o.Reason)
-	}
-	return "OTHER"
+// registerLoad shows how many calls wait, and for what.
+func (m *metrics) registerLoad(waiting, queued func() int) {
+	m.gauge("idemd_waiters", "Calls that wait for others to finish.", func() float64 { return float64(waiting()) })
+	m.gauge("idemd_queue_commands", "Commands that the store has not answered yet.", func() float64 { return float64(queued()) })
 }
 
 func (m *metrics) sweepHook(swept store.Swept, took time.Duration) {
@@ -145,27 +130,4 @@ func (m *metrics) sweepHook(swept store.Swept, took time.Duration) {
 	m.sweepSeconds.Observe(took.Seconds())
 	m.sweptAt.SetToCurrentTime()
 	m.sweepLag.Set(swept.Lag.Seconds())
-}
-
-// registerStats shows the store's own counts, or the last there were.
-func (m *metrics) registerStats(count func(context.Context) (store.Stats, error)) {
-	gauge := func(name, help string, value func(store.Stats) float64) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
-			stats, _ := count(context.Background())
-			return value(stats)
-		}))
-	}
-	gauge("idemd_reservations_live", "Reservations whose owner is within its lease.",
-		func(s store.Stats) float64 { return float64(s.Live) })
-	gauge("idemd_reservations_lapsed", "Reservations whose lease is over and that the next caller takes over.",
-		func(s store.Stats) float64 { return float64(s.Lapsed) })
-	gauge("idemd_reservations_unresolved", "Reservations of which nobody knows how they ended.",
-		func(s store.Stats) float64 { return float64(s.Unknown) })
-	gauge("idemd_oldest_unresolved_seconds", "Age of the oldest unresolved reservation, in seconds.",
-		func(s store.Stats) float64 {
-			if s.OldestUnresolved == 0 {
-				return 0
-			}
-			return s.Now.Sub(s.OldestUnresolved).Seconds()
-		})
 }

@@ -36,7 +36,7 @@ type Hooks struct {
 	// Applied is called for each batch, with its commands and the time it took.
 	Applied func(commands int, took time.Duration)
 	// Decided is called for each command that was answered.
-	Decided func(address reservation.Address, outcome reservation.Outcome)
+	Decided func(command reservation.Command, outcome reservation.Outcome)
 	// Polled is called for each read that waiting calls cost the store, with the
 	// addresses it was about and the time it took.
 	Polled func(addresses int, took time.Duration)
@@ -123,13 +123,17 @@ func (e *Engine) Await(ctx context.Context, command reservation.Command, wait ti
 // Waiting is how many calls wait for others to finish.
 func (e *Engine) Waiting() int { return e.waiters.waiting() }
 
+// Queued is how many commands the store has not answered yet, those in a batch under way
+// included.
+func (e *Engine) Queued() int { return e.queue.depth() }
+
 // answer is what the caller hears.
 func (e *Engine) answer(command reservation.Command, outcome reservation.Outcome, err error) (reservation.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
 	if e.hooks.Decided != nil {
-		e.hooks.Decided(command.Target(), outcome)
+		e.hooks.Decided(command, outcome)
 	}
 	switch o := outcome.(type) {
 	case *reservation.Error:

@@ -136,6 +136,13 @@ func (q *queue) add(c *call) *reservation.Error {
 	return nil
 }
 
+// depth is how many calls are added and not answered.
+func (q *queue) depth() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.pending
+}
+
 // room refuses what the queue can't take. One tenant may fill it while it is alone, but
 // keeps nobody else out: others who hold little find room beyond its bound, and while
 // they are there it gets no more than half.

@@ -26,9 +26,12 @@ type Identify func(access.Credentials) (*access.Identity, *reservation.Error)
 type gate struct {
 	identify Identify // nil = nobody is asked who they are, and everybody is anyone
 	anyone   *access.Identity
+	refused  func(reservation.Reason)
 }
 
-func newGate(identify Identify) *gate { return &gate{identify, access.Anyone()} }
+func newGate(identify Identify, refused func(reservation.Reason)) *gate {
+	return &gate{identify, access.Anyone(), refused}
+}
 
 type identityKey struct{}
 
@@ -52,6 +55,7 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 		refusal = wall(identity, request)
 	}
 	if refusal != nil {
+		g.refused(refusal.Reason)
 		return nil, statusOf(refusal)
 	}
 	return handle(context.WithValue(ctx, identityKey{}, identity), request)

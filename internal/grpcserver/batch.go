@@ -25,6 +25,7 @@ const (
 // Batch implements idemdv1.IdempotencyServiceServer.
 func (s *idempotency) Batch(ctx context.Context, r *idemdv1.BatchRequest) (*idemdv1.BatchResponse, error) {
 	if refusal := checkBatch(r); refusal != nil {
+		s.refused(refusal.Reason)
 		return nil, statusOf(refusal)
 	}
 	commands := make([]reservation.Command, len(r.GetCommands()))
@@ -38,6 +39,7 @@ func (s *idempotency) Batch(ctx context.Context, r *idemdv1.BatchRequest) (*idem
 		}
 		// One that is not allowed fails itself only.
 		if refusal := wall(identityOf(ctx), request); refusal != nil {
+			s.refused(refusal.Reason)
 			answers[i].Err = refusal
 			continue
 		}

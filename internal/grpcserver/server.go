@@ -17,6 +17,7 @@ import (
 
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 	"github.com/idemd/idemd/internal/engine"
+	"github.com/idemd/idemd/internal/reservation"
 )
 
 // MaxMessageBytes bounds a gRPC message, both ways. It leaves room for the largest
@@ -45,6 +46,9 @@ type Options struct {
 	Logger  *slog.Logger
 	// Identify tells who calls; nil = nobody is asked.
 	Identify Identify
+	// Refused is told why a call, or a command of a batch, was refused before the engine
+	// saw it. Nil = nobody is.
+	Refused func(reservation.Reason)
 	// TLS serves with it; nil = in the clear.
 	TLS *tls.Config
 	// ConnectionAge is after what time clients are asked to connect anew. Zero = 5 min.
@@ -54,7 +58,7 @@ type Options struct {
 // New makes a server with all services registered.
 func New(o Options) *grpc.Server {
 	server := grpc.NewServer(o.ServerOptions()...)
-	idemdv1.RegisterIdempotencyServiceServer(server, &idempotency{engine: o.Engine})
+	idemdv1.RegisterIdempotencyServiceServer(server, &idempotency{engine: o.Engine, refused: o.refused()})
 	idemdv1.RegisterOperatorServiceServer(server, &operator{engine: o.Engine})
 	healthgrpc.RegisterHealthServer(server, o.Health)
 	reflection.Register(server)
@@ -65,7 +69,7 @@ func New(o Options) *grpc.Server {
 // ServerOptions are limits, keepalive and interceptors. The benchmark's server that does
 // nothing has the same ones.
 func (o Options) ServerOptions() []grpc.ServerOption {
-	gate := newGate(o.Identify)
+	gate := newGate(o.Identify, o.refused())
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
 		grpc.MaxSendMsgSize(MaxMessageBytes),
@@ -88,6 +92,13 @@ func (o Options) ServerOptions() []grpc.ServerOption {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
 	return options
+}
+
+func (o Options) refused() func(reservation.Reason) {
+	if o.Refused == nil {
+		return func(reservation.Reason) {}
+	}
+	return o.Refused
 }
 
 // ServiceNames are the services whose health is told.

@@ -14,7 +14,8 @@ import (
 // idempotency serves IdempotencyService.
 type idempotency struct {
 	idemdv1.UnimplementedIdempotencyServiceServer
-	engine *engine.Engine
+	engine  *engine.Engine
+	refused func(reservation.Reason)
 }
 
 // run has the engine run a command and expects one kind of outcome.

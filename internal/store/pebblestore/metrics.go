@@ -6,6 +6,10 @@ import "time"
 type Metrics struct {
 	// DiskBytes is what the directory takes up.
 	DiskBytes uint64
+	// DiskFree is what is free on its disk; zero where that can't be told.
+	DiskFree uint64
+	// CompactionDebt estimates the bytes that are still to be compacted.
+	CompactionDebt uint64
 	// Waiting is how many calls wait for an fsync now.
 	Waiting int64
 	// ClockAhead is by how much the store's clock is ahead of the wall: it is not 0
@@ -30,7 +34,8 @@ func (s *Store) Metrics() Metrics {
 	select {
 	case <-s.closing:
 	default:
-		m.DiskBytes = s.db.Metrics().DiskSpaceUsage()
+		engine := s.db.Metrics()
+		m.DiskBytes, m.CompactionDebt, m.DiskFree = engine.DiskSpaceUsage(), engine.Compact.EstimatedDebt, s.diskFree()
 	}
 	return m
 }

@@ -96,6 +96,13 @@ func (s *Store) open(options Options) error {
 	disk, stopWatching := vfs.WithDiskHealthChecks(options.FS, slowDisk, nil, slow.DiskSlow)
 	guard := &walGuard{FS: disk, failed: s.fail}
 	s.closers = []io.Closer{stopWatching}
+	s.diskFree = func() uint64 {
+		usage, err := options.FS.GetDiskUsage(options.Dir)
+		if err != nil {
+			return 0
+		}
+		return usage.AvailBytes
+	}
 	settings := tuned(guard, pebbleLogger{s.logger, options.exit}, slow)
 	settings.ReadOnly = options.ReadOnly
 	err := s.openDB(options, settings)

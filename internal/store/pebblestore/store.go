@@ -20,9 +20,10 @@ var _ store.Store = (*Store)(nil)
 
 // Store is a directory of reservations.
 type Store struct {
-	db      *pebble.DB
-	closers []io.Closer // in the order of closing
-	logger  *slog.Logger
+	db       *pebble.DB
+	closers  []io.Closer // in the order of closing
+	logger   *slog.Logger
+	diskFree func() uint64
 	// readOnly: nothing is written.
 	readOnly bool
 	// cantWrite is the first error that kept a table from being written.
