@@ -180,8 +180,8 @@ func (d *daemon) watchFiles(ctx context.Context) {
 	r := &reloader{
 		files: []*watched{
 			{what: configWhat, reload: d.settings.reload},
-			{what: "certificates", reload: d.settings.reloadCertificates},
-			{what: "keys of JWT issuers", reload: d.settings.reloadKeys},
+			{what: certificatesWhat, reload: d.settings.reloadCertificates},
+			{what: keysWhat, reload: d.settings.reloadKeys},
 		},
 		logger: d.config.Logger, failed: d.metrics.reloadFailed,
 		renewed: func(what string) {
@@ -193,8 +193,12 @@ func (d *daemon) watchFiles(ctx context.Context) {
 	r.run(ctx, ticker.C, d.config.Reload)
 }
 
-// configWhat is what the configuration's file is called where files are watched.
-const configWhat = "configuration"
+// What is read again is called so in logs and metrics.
+const (
+	configWhat       = "configuration"
+	certificatesWhat = "certificates"
+	keysWhat         = "keys of JWT issuers"
+)
 
 // wait returns when the daemon must end: nil if it was told to.
 func (d *daemon) wait(ctx context.Context) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/idemd/idemd/internal/engine"
+	"github.com/idemd/idemd/internal/reservation"
 	"github.com/idemd/idemd/internal/store"
 )
 
@@ -91,6 +92,14 @@ func newMetrics(insecure bool) *metrics {
 		}
 		return 0
 	})
+	// What alerts are about is there from the start: of a series that begins with its first
+	// event nobody sees that event as an increase.
+	for _, reason := range []reservation.Reason{reservation.StaleToken, reservation.AlreadyFinished} {
+		m.stale.WithLabelValues(string(reason))
+	}
+	for _, reason := range []reservation.Reason{reservation.RateLimited, reservation.QuotaExceeded, reservation.Overloaded} {
+		m.refusals.WithLabelValues(string(reason))
+	}
 	m.reloads = newReloadMetrics(m.registry)
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

@@ -26,6 +26,9 @@ func newReloadMetrics(registry *prometheus.Registry) reloadMetrics {
 			Name: "idemd_config_hash", Help: "1 for the configuration in force, by the beginning of its file's SHA-256: daemons that should be alike are.",
 		}, []string{"sha256"}),
 	}
+	for _, what := range []string{configWhat, certificatesWhat, keysWhat} {
+		m.errors.WithLabelValues(what)
+	}
 	registry.MustRegister(m.configErrors, m.errors, m.configAt, m.configHash)
 	return m
 }
