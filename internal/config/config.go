@@ -11,6 +11,7 @@ import (
 // Config is everything that a daemon can be told. Sections that are nil are not there.
 type Config struct {
 	Listen         Listen
+	Logging        Logging
 	Store          Store
 	TLS            *TLS
 	Authentication *Authentication
@@ -31,6 +32,15 @@ type Listen struct {
 	PProf bool
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
+}
+
+// Logging says what of a key the log of calls shows.
+type Logging struct {
+	// Keys is hash, plain or none.
+	Keys string
+	// HashSecretFile holds what keys are hashed with; empty = at random, anew with each
+	// start.
+	HashSecretFile string
 }
 
 // Store says where reservations are kept: in DataDir, or in PostgreSQL where there is a
@@ -118,9 +128,10 @@ const (
 // Default is the configuration of a daemon that is told nothing.
 func Default() *Config {
 	return &Config{
-		Listen: Listen{GRPC: "127.0.0.1:7070", HTTP: "127.0.0.1:7071", LogLevel: "info"},
-		Store:  Store{Connections: 8, Migrate: true},
-		Policy: engine.DefaultPolicy(),
+		Listen:  Listen{GRPC: "127.0.0.1:7070", HTTP: "127.0.0.1:7071", LogLevel: "info"},
+		Logging: Logging{Keys: "hash"},
+		Store:   Store{Connections: 8, Migrate: true},
+		Policy:  engine.DefaultPolicy(),
 	}
 }
 

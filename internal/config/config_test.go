@@ -72,7 +72,7 @@ func TestAnEffectiveConfigurationIsPrintedWithItsSecretsMasked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"secret", "hidden", "50d858e0985e"} {
+	for _, secret := range []string{"swordfish", "hidden", "50d858e0985e"} {
 		if strings.Contains(string(printed), secret) {
 			t.Errorf("%q is printed", secret)
 		}

@@ -62,6 +62,9 @@ func (c *Config) Validate() error {
 	if c.Listen.PProf && c.Authentication == nil && !loopback(c.Listen.HTTP) {
 		errs = append(errs, errors.New("listen.pprof needs authentication beyond loopback"))
 	}
+	if c.Logging.HashSecretFile != "" && c.Logging.Keys != "hash" {
+		errs = append(errs, fmt.Errorf("logging.key_hash_secret_file is there, and logging.keys is %s: keys are hashed, or they are not", c.Logging.Keys))
+	}
 	errs = append(errs, c.Policies().Validate())
 	return errors.Join(errs...)
 }
@@ -108,6 +111,7 @@ func (c *Config) NeedsRestart(from *Config) (keys []string) {
 		}
 	}
 	differ("listen", c.Listen != from.Listen)
+	differ("logging", c.Logging != from.Logging)
 	differ("store", c.Store != from.Store)
 	differ("tls", (c.TLS == nil) != (from.TLS == nil) || c.TLS != nil && *c.TLS != *from.TLS)
 	differ("authentication (on or off)", (c.Authentication == nil) != (from.Authentication == nil))

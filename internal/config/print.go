@@ -21,6 +21,7 @@ import (
 func (c *Config) Print() ([]byte, error) {
 	var root object
 	root.add("listen", c.Listen.node())
+	root.add("logging", c.Logging.node())
 	root.add("store", c.Store.node())
 	if c.TLS != nil {
 		root.add("tls", c.TLS.node())
@@ -92,6 +93,13 @@ func (l Listen) node() *yaml.Node {
 	o.bool("plaintext", l.Plaintext)
 	o.bool("pprof", l.PProf)
 	o.text("log_level", l.LogLevel)
+	return o.node()
+}
+
+func (l Logging) node() *yaml.Node {
+	var o object
+	o.text("keys", l.Keys)
+	o.text("key_hash_secret_file", l.HashSecretFile)
 	return o.node()
 }
 

@@ -70,6 +70,7 @@ func (d *decoder) config(root *yaml.Node, c *Config) {
 	var quotas *yaml.Node
 	d.mapping(root, fields{
 		"listen":         func(n *yaml.Node) { d.listen(n, &c.Listen) },
+		"logging":        func(n *yaml.Node) { d.logging(n, &c.Logging) },
 		"store":          func(n *yaml.Node) { d.store(n, &c.Store) },
 		"tls":            func(n *yaml.Node) { c.TLS = d.tls(n) },
 		"authentication": func(n *yaml.Node) { c.Authentication = d.authentication(n) },
@@ -99,6 +100,13 @@ func (d *decoder) listen(n *yaml.Node, l *Listen) {
 		"plaintext": d.boolean(&l.Plaintext),
 		"pprof":     d.boolean(&l.PProf),
 		"log_level": d.oneOf(&l.LogLevel, "debug", "info", "warn", "error"),
+	})
+}
+
+func (d *decoder) logging(n *yaml.Node, l *Logging) {
+	d.mapping(n, fields{
+		"keys":                 d.oneOf(&l.Keys, "hash", "plain", "none"),
+		"key_hash_secret_file": d.text(&l.HashSecretFile),
 	})
 }
 

@@ -131,7 +131,7 @@ func (d *daemon) serve() {
 	started := d.settings.started
 	calls := grpcserver.Options{
 		Engine: d.engine, Health: d.readiness.health, Metrics: d.metrics.grpc, Logger: d.config.Logger,
-		Refused: d.metrics.refused,
+		Refused: d.metrics.refused, LogKey: d.settings.logKey,
 	}
 	pages := httpOptions{registry: d.metrics.registry, ready: d.readiness.ready, pprof: started.Listen.PProf}
 	if d.settings.asks() {

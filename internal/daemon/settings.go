@@ -22,6 +22,8 @@ type settings struct {
 	// who is nil where nobody is asked who they are, for good.
 	who   atomic.Pointer[access.Authenticator]
 	certs *certificates // nil = without TLS
+	// logKey is how keys are logged.
+	logKey func(key string) string
 
 	// apply puts policies in force.
 	apply func(*config.Config) error
@@ -35,6 +37,9 @@ func newSettings(source config.Source) (*settings, error) {
 		return nil, err
 	}
 	s := &settings{source: source, started: c, text: text}
+	if s.logKey, err = keyShown(c.Logging); err != nil {
+		return nil, err
+	}
 	who, err := authenticatorOf(c)
 	if err != nil {
 		return nil, err
@@ -54,11 +59,12 @@ func newSettings(source config.Source) (*settings, error) {
 func CheckFiles(c *config.Config) error {
 	_, errAccess := authenticatorOf(c)
 	_, errDSN := dsnOf(c.Store)
+	_, errLogging := keyShown(c.Logging)
 	var errTLS error
 	if c.TLS != nil {
 		_, errTLS = loadCertificates(*c.TLS)
 	}
-	return errors.Join(errAccess, errDSN, errTLS)
+	return errors.Join(errAccess, errDSN, errLogging, errTLS)
 }
 
 func authenticatorOf(c *config.Config) (*access.Authenticator, error) {

@@ -46,6 +46,8 @@ type Options struct {
 	Logger  *slog.Logger
 	// Identify tells who calls; nil = nobody is asked.
 	Identify Identify
+	// LogKey is how a key is shown in the log of a call; empty = not at all. Nil = never.
+	LogKey func(key string) string
 	// Refused is told why a call, or a command of a batch, was refused before the engine
 	// saw it. Nil = nobody is.
 	Refused func(reservation.Reason)
@@ -70,6 +72,10 @@ func New(o Options) *grpc.Server {
 // nothing has the same ones.
 func (o Options) ServerOptions() []grpc.ServerOption {
 	gate := newGate(o.Identify, o.refused())
+	calls := &callLog{logger: o.Logger, gate: gate, key: o.LogKey}
+	if calls.key == nil {
+		calls.key = func(string) string { return "" }
+	}
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
 		grpc.MaxSendMsgSize(MaxMessageBytes),
@@ -82,7 +88,7 @@ func (o Options) ServerOptions() []grpc.ServerOption {
 		// logged as the INTERNAL error that the caller sees.
 		grpc.ChainUnaryInterceptor(
 			o.Metrics.UnaryServerInterceptor(),
-			logCalls(o.Logger),
+			calls.unary,
 			recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(recoverTo(o.Logger))),
 			gate.unary,
 		),

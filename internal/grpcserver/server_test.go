@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
@@ -405,6 +406,10 @@ func TestASecretNeverReachesLogsOrErrors(t *testing.T) {
 			t.Errorf("an error says %v", err)
 		}
 	}
+	withToken := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+secret)
+	_, _ = f.Lookup(withToken, &idemdv1.LookupRequest{Tenant: "acme", Key: "KEY-" + secret})
+	_, _ = f.Lookup(t.Context(), &idemdv1.LookupRequest{Tenant: secret + " is no tenant", Key: "k"})
+	_, _ = f.Batch(t.Context(), &idemdv1.BatchRequest{Commands: []*idemdv1.BatchCommand{{Command: &idemdv1.BatchCommand_Reserve{Reserve: request}}}})
 	if strings.Contains(f.log.String(), "SECRET") {
 		t.Errorf("the log says %s", f.log)
 	}
