@@ -155,13 +155,28 @@ func sayOldest(std streams, response *idemdv1.GetStatsResponse) error {
 		}
 	}
 	if oldest == nil {
-		_, err := fmt.Fprintln(std.out, "\nnothing is unresolved")
+		said := "\nnothing is unresolved"
+		if response.GetTruncated() {
+			said = "\nnothing is unresolved in these namespaces, but there are more of them than are counted: ask for a tenant or a namespace"
+		}
+		_, err := fmt.Fprintln(std.out, said)
 		return err
 	}
 	age := response.GetCountedAt().AsTime().Sub(oldest.GetOldestUnresolvedSince().AsTime()).Round(time.Second)
-	_, err := fmt.Fprintf(std.out, "\nunresolved for %v: idemd lookup %s --tenant %s --namespace %s\n",
-		age, oldest.GetOldestUnresolvedKey(), oldest.GetTenant(), oldest.GetNamespace())
+	_, err := fmt.Fprintf(std.out, "\nunresolved for %v: idemd lookup --tenant %s --namespace %s -- %s\n",
+		age, oldest.GetTenant(), oldest.GetNamespace(), shellQuoted(oldest.GetOldestUnresolvedKey()))
 	return err
+}
+
+// shellQuoted is a key as one word of a command: callers choose keys, and operators paste.
+func shellQuoted(key string) string {
+	harmless := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
+	}
+	if !strings.ContainsFunc(key, func(r rune) bool { return !harmless(r) }) {
+		return key
+	}
+	return "'" + strings.ReplaceAll(key, "'", `'\''`) + "'"
 }
 
 type tenantsCmd struct {

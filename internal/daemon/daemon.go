@@ -180,8 +180,8 @@ func (d *daemon) watchFiles(ctx context.Context) {
 	r := &reloader{
 		files: []*watched{
 			{what: configWhat, reload: d.settings.reload},
-			{what: certificatesWhat, reload: d.settings.reloadCertificates},
-			{what: keysWhat, reload: d.settings.reloadKeys},
+			{what: certificatesWhat, reload: func(bool) (bool, error) { return d.settings.reloadCertificates() }},
+			{what: keysWhat, reload: func(bool) (bool, error) { return d.settings.reloadKeys() }},
 		},
 		logger: d.config.Logger, failed: d.metrics.reloadFailed,
 		renewed: func(what string) {

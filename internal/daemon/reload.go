@@ -12,8 +12,9 @@ const reloadEvery = 5 * time.Second
 // watched is something that was read from files.
 type watched struct {
 	what string
-	// reload reads them again, and puts them in force if they have changed and are good.
-	reload func() (changed bool, err error)
+	// reload reads them again, and puts them in force if they have changed and are good;
+	// ordered: somebody says that they have.
+	reload func(ordered bool) (changed bool, err error)
 	// wrong is what was last wrong with them; it is logged once.
 	wrong string
 }
@@ -44,7 +45,7 @@ func (r *reloader) run(ctx context.Context, tick <-chan time.Time, order <-chan 
 // look reads all files again. Somebody who ordered it hears of every result.
 func (r *reloader) look(ordered bool) {
 	for _, w := range r.files {
-		changed, err := w.reload()
+		changed, err := w.reload(ordered)
 		switch {
 		case err != nil:
 			r.failed(w.what)

@@ -85,7 +85,7 @@ func TestASecretThatIsLinkedAnewIsReadWithTheNextTickAndABadOneIsSaidOnce(t *tes
 	var log bytes.Buffer
 	failed, renewed, looked := 0, 0, make(chan struct{})
 	r := &reloader{
-		files: []*watched{{what: "certificates", reload: func() (bool, error) {
+		files: []*watched{{what: "certificates", reload: func(bool) (bool, error) {
 			defer func() { looked <- struct{}{} }()
 			return certs.reload()
 		}}},
@@ -130,5 +130,52 @@ func TestASecretThatIsLinkedAnewIsReadWithTheNextTickAndABadOneIsSaidOnce(t *tes
 	}
 	if strings.Contains(log.String(), "no key") {
 		t.Error("what a key's file holds is in the log")
+	}
+}
+
+// Whoever looks may find a file that is being written: an empty one, or its first half. What
+// it lacks must not be taken for what was meant.
+func TestAConfigurationThatIsBeingWrittenIsNotInForce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "idemd.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const whole, half = "policy: {settle: 1h}\ntenants: [acme]\n", "policy: {settle: 1h}\n"
+	write(whole)
+	s, err := newSettings(config.Source{File: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied := 0
+	s.apply = func(*config.Config) error { applied++; return nil }
+	s.warn = func(string, ...any) {}
+	for step, at := range []struct {
+		text             string
+		ordered          bool
+		changed, refused bool
+	}{
+		{"", false, false, false},                // seen once
+		{half, false, false, false},              // and it goes on being written
+		{whole, false, false, false},             // as it was
+		{half, false, false, false},              // seen once
+		{half, false, false, true},               // it stays so
+		{half, true, false, true},                // and nobody can order that
+		{"", true, false, true},                  // nor this
+		{whole + "# new", false, false, false},   // seen once
+		{whole + "# newer", false, false, false}, // another one
+		{whole + "# newer", false, true, false},  // seen twice
+		{whole, true, true, false},               // ordered
+	} {
+		write(at.text)
+		changed, err := s.reload(at.ordered)
+		if changed != at.changed || (err != nil) != at.refused {
+			t.Errorf("step %d: changed %v, %v", step, changed, err)
+		}
+	}
+	if applied != 2 {
+		t.Errorf("%d configurations were put in force", applied)
 	}
 }

@@ -19,6 +19,9 @@ type settings struct {
 	// started is what the daemon was started with: some of it stays until it ends.
 	started *config.Config
 	text    []byte
+	// now is what is in force; seen is another text that was read, once so far.
+	now  *config.Config
+	seen []byte
 	// who is nil where nobody is asked who they are, for good.
 	who   atomic.Pointer[access.Authenticator]
 	certs *certificates // nil = without TLS
@@ -36,7 +39,7 @@ func newSettings(source config.Source) (*settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &settings{source: source, started: c, text: text}
+	s := &settings{source: source, started: c, now: c, text: text}
 	if s.logKey, err = keyShown(c.Logging); err != nil {
 		return nil, err
 	}
@@ -76,16 +79,25 @@ func authenticatorOf(c *config.Config) (*access.Authenticator, error) {
 }
 
 // reload reads the configuration again. If it is good as a whole it is in force, but for
-// what needs a restart; if not, nothing of it is.
-func (s *settings) reload() (changed bool, err error) {
+// what needs a restart; if not, nothing of it is. Unless somebody ordered it, a text counts
+// when it was read twice: who looks may find a file that is being written.
+func (s *settings) reload(ordered bool) (changed bool, err error) {
 	if s.source.File == "" {
 		return false, nil
 	}
 	c, text, err := s.source.Load()
 	if err == nil && bytes.Equal(text, s.text) {
+		s.seen = nil
 		return false, nil
 	}
 	if err != nil {
+		return false, err
+	}
+	if !ordered && (s.seen == nil || !bytes.Equal(text, s.seen)) {
+		s.seen = append([]byte{}, text...) // never nil
+		return false, nil
+	}
+	if err := s.keepsWalls(c); err != nil {
 		return false, err
 	}
 	who, err := authenticatorOf(c)
@@ -99,11 +111,23 @@ func (s *settings) reload() (changed bool, err error) {
 	if who != nil && s.who.Load() != nil {
 		s.who.Store(who)
 	}
-	s.text = text
+	s.text, s.now, s.seen = text, c, nil
 	if keys := c.NeedsRestart(s.started); len(keys) > 0 {
 		s.warn("some of the new configuration needs a restart, and is not in force", "keys", strings.Join(keys, ", "))
 	}
 	return true, nil
+}
+
+// keepsWalls refuses a configuration that would let everybody in where only some were: it is
+// a file that was cut off, or a change that somebody should stand beside.
+func (s *settings) keepsWalls(c *config.Config) error {
+	switch {
+	case s.now.Tenants != nil && c.Tenants == nil:
+		return errors.New("tenants: there are none any more, and then every name is one: a daemon has to be started with that")
+	case s.now.Access() != nil && c.Access() == nil:
+		return errors.New("authentication: it is gone, and then everybody may do everything: a daemon has to be started with that")
+	}
+	return nil
 }
 
 // hash names the configuration's file in metrics and logs.

@@ -14,7 +14,9 @@ func (c *Erase) decide(now Time, rec, _ *Record) (*Record, Outcome) {
 	}
 	next := rec.change()
 	next.Result = rec.Result.erase()
-	next.Checkpoint = nil
+	if next.State != FailedRetryable { // whose next attempt goes on from it
+		next.Checkpoint = nil
+	}
 	next.ErasedAt = now
 	return next, recorded(next)
 }

@@ -316,3 +316,18 @@ func TestARetentionInNanosecondsIsStoredWhole(t *testing.T) {
 		t.Errorf("the retention is %v, it expires at %d", rec.Retention, rec.ExpiresAt)
 	}
 }
+
+// What may be tried again goes on from its checkpoint: without it a worker would do anew what
+// it has done.
+func TestErasingLeavesTheCheckpointOfWhatMayBeTriedAgain(t *testing.T) {
+	for state, kept := range map[State]bool{FailedRetryable: true, FailedFinal: false, Succeeded: false} {
+		rec := &Record{
+			State: state, Attempt: 1, AttemptsAllowed: 3, Version: 7, ExpiresAt: 1 << 60, Checkpoint: []byte("card charged"),
+			Result: &Result{Status: 500, Body: []byte("a person's data")},
+		}
+		next, outcome := Decide(1, rec, &Erase{Address: Address{"t", "n", "k"}, Reason: "asked", Actor: "olga"})
+		if _, done := outcome.(*Recorded); !done || (len(next.Checkpoint) > 0) != kept || len(next.Result.Body) > 0 {
+			t.Errorf("%v: %v, left are %q and %q", state, outcome, next.Checkpoint, next.Result.Body)
+		}
+	}
+}
