@@ -12,6 +12,7 @@ import (
 type Config struct {
 	Listen         Listen
 	Logging        Logging
+	Tracing        *Tracing
 	Store          Store
 	TLS            *TLS
 	Authentication *Authentication
@@ -41,6 +42,18 @@ type Logging struct {
 	// HashSecretFile holds what keys are hashed with; empty = at random, anew with each
 	// start.
 	HashSecretFile string
+}
+
+// Tracing says where spans go.
+type Tracing struct {
+	// Endpoint is host:port of an OTLP collector, over gRPC.
+	Endpoint string
+	// Insecure sends in the clear.
+	Insecure bool
+	// SamplePermille is how many of a thousand calls are traced whose callers don't say.
+	SamplePermille int
+	// HeadersFile holds lines "name: value" that are sent along; empty = none.
+	HeadersFile string
 }
 
 // Store says where reservations are kept: in DataDir, or in PostgreSQL where there is a

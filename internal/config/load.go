@@ -65,6 +65,11 @@ func (c *Config) Validate() error {
 	if c.Logging.HashSecretFile != "" && c.Logging.Keys != "hash" {
 		errs = append(errs, fmt.Errorf("logging.key_hash_secret_file is there, and logging.keys is %s: keys are hashed, or they are not", c.Logging.Keys))
 	}
+	if c.Tracing != nil {
+		if _, _, err := net.SplitHostPort(c.Tracing.Endpoint); err != nil {
+			errs = append(errs, fmt.Errorf("tracing.endpoint %q: want host:port: %w", c.Tracing.Endpoint, err))
+		}
+	}
 	errs = append(errs, c.Policies().Validate())
 	return errors.Join(errs...)
 }
@@ -112,6 +117,7 @@ func (c *Config) NeedsRestart(from *Config) (keys []string) {
 	}
 	differ("listen", c.Listen != from.Listen)
 	differ("logging", c.Logging != from.Logging)
+	differ("tracing", (c.Tracing == nil) != (from.Tracing == nil) || c.Tracing != nil && *c.Tracing != *from.Tracing)
 	differ("store", c.Store != from.Store)
 	differ("tls", (c.TLS == nil) != (from.TLS == nil) || c.TLS != nil && *c.TLS != *from.TLS)
 	differ("authentication (on or off)", (c.Authentication == nil) != (from.Authentication == nil))

@@ -22,6 +22,9 @@ func (c *Config) Print() ([]byte, error) {
 	var root object
 	root.add("listen", c.Listen.node())
 	root.add("logging", c.Logging.node())
+	if c.Tracing != nil {
+		root.add("tracing", c.Tracing.node())
+	}
 	root.add("store", c.Store.node())
 	if c.TLS != nil {
 		root.add("tls", c.TLS.node())
@@ -100,6 +103,15 @@ func (l Logging) node() *yaml.Node {
 	var o object
 	o.text("keys", l.Keys)
 	o.text("key_hash_secret_file", l.HashSecretFile)
+	return o.node()
+}
+
+func (t Tracing) node() *yaml.Node {
+	var o object
+	o.text("endpoint", t.Endpoint)
+	o.bool("insecure", t.Insecure)
+	o.add("sample_permille", plain(strconv.Itoa(t.SamplePermille)))
+	o.text("headers_file", t.HeadersFile)
 	return o.node()
 }
 

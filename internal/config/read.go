@@ -71,6 +71,7 @@ func (d *decoder) config(root *yaml.Node, c *Config) {
 	d.mapping(root, fields{
 		"listen":         func(n *yaml.Node) { d.listen(n, &c.Listen) },
 		"logging":        func(n *yaml.Node) { d.logging(n, &c.Logging) },
+		"tracing":        func(n *yaml.Node) { c.Tracing = d.tracing(n) },
 		"store":          func(n *yaml.Node) { d.store(n, &c.Store) },
 		"tls":            func(n *yaml.Node) { c.TLS = d.tls(n) },
 		"authentication": func(n *yaml.Node) { c.Authentication = d.authentication(n) },
@@ -108,6 +109,17 @@ func (d *decoder) logging(n *yaml.Node, l *Logging) {
 		"keys":                 d.oneOf(&l.Keys, "hash", "plain", "none"),
 		"key_hash_secret_file": d.text(&l.HashSecretFile),
 	})
+}
+
+func (d *decoder) tracing(n *yaml.Node) *Tracing {
+	t := &Tracing{SamplePermille: 10}
+	d.mapping(n, fields{
+		"endpoint":        d.text(&t.Endpoint),
+		"insecure":        d.boolean(&t.Insecure),
+		"sample_permille": integer(d, &t.SamplePermille, 0, 1000),
+		"headers_file":    d.text(&t.HeadersFile),
+	})
+	return t
 }
 
 func (d *decoder) store(n *yaml.Node, s *Store) {

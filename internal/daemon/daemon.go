@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc"
 
 	"github.com/idemd/idemd/internal/config"
@@ -27,6 +28,7 @@ type daemon struct {
 	store     store.Store
 	engine    *engine.Engine
 	metrics   *metrics
+	traces    *sdktrace.TracerProvider // nil = nothing is traced
 	readiness *readiness
 	grpc      *grpc.Server
 	http      *http.Server
@@ -60,6 +62,12 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	d.store = opened
+	if t := settings.started.Tracing; t != nil {
+		if d.traces, err = newTraces(ctx, *t, c.Logger); err != nil {
+			return errors.Join(err, d.store.Close())
+		}
+		defer flush(d.traces)
+	}
 	if err := d.build(); err != nil {
 		return errors.Join(err, d.store.Close())
 	}
@@ -136,6 +144,9 @@ func (d *daemon) serve() {
 	pages := httpOptions{registry: d.metrics.registry, ready: d.readiness.ready, pprof: started.Listen.PProf}
 	if d.settings.asks() {
 		calls.Identify, pages.identify = d.settings.identify, d.settings.identify
+	}
+	if d.traces != nil {
+		calls.Traces = d.traces
 	}
 	if certs := d.settings.certs; certs != nil {
 		calls.TLS = certs.server("h2")

@@ -63,11 +63,15 @@ func CheckFiles(c *config.Config) error {
 	_, errAccess := authenticatorOf(c)
 	_, errDSN := dsnOf(c.Store)
 	_, errLogging := keyShown(c.Logging)
+	var errTracing error
+	if c.Tracing != nil {
+		_, errTracing = tracingHeaders(c.Tracing.HeadersFile)
+	}
 	var errTLS error
 	if c.TLS != nil {
 		_, errTLS = loadCertificates(*c.TLS)
 	}
-	return errors.Join(errAccess, errDSN, errLogging, errTLS)
+	return errors.Join(errAccess, errDSN, errLogging, errTracing, errTLS)
 }
 
 func authenticatorOf(c *config.Config) (*access.Authenticator, error) {

@@ -31,6 +31,7 @@ func (s *idempotency) Batch(ctx context.Context, r *idemdv1.BatchRequest) (*idem
 	commands := make([]reservation.Command, len(r.GetCommands()))
 	answers := make([]engine.Answer, len(commands))
 	var allowed []int
+	at := traceOf(ctx)
 	for i, c := range r.GetCommands() {
 		request := requestOf(c)
 		if request == nil {
@@ -44,11 +45,15 @@ func (s *idempotency) Batch(ctx context.Context, r *idemdv1.BatchRequest) (*idem
 			continue
 		}
 		commands[i] = commandOf(c)
+		if reserve, is := commands[i].(*reservation.Reserve); is {
+			reserve.Trace = at
+		}
 		allowed = append(allowed, i)
 	}
 	for n, answer := range s.engine.DoAll(ctx, pick(commands, allowed)) {
 		answers[allowed[n]] = answer
 	}
+	tracedBatch(ctx, answers)
 	if err := ctx.Err(); err != nil {
 		return nil, statusOf(err)
 	}

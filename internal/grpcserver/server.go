@@ -8,12 +8,17 @@ import (
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
 
 	idemdv1 "github.com/idemd/idemd/gen/idemd/v1"
 	"github.com/idemd/idemd/internal/engine"
@@ -46,6 +51,8 @@ type Options struct {
 	Logger  *slog.Logger
 	// Identify tells who calls; nil = nobody is asked.
 	Identify Identify
+	// Traces makes a span of each call; nil = none.
+	Traces trace.TracerProvider
 	// LogKey is how a key is shown in the log of a call; empty = not at all. Nil = never.
 	LogKey func(key string) string
 	// Refused is told why a call, or a command of a batch, was refused before the engine
@@ -94,6 +101,12 @@ func (o Options) ServerOptions() []grpc.ServerOption {
 		),
 		grpc.ChainStreamInterceptor(gate.stream),
 	}
+	if o.Traces != nil {
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithTracerProvider(o.Traces), otelgrpc.WithMeterProvider(noop.NewMeterProvider()),
+			otelgrpc.WithPropagators(propagation.TraceContext{}), otelgrpc.WithFilter(isTraced),
+		)))
+	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
@@ -106,6 +119,9 @@ func (o Options) refused() func(reservation.Reason) {
 	}
 	return o.Refused
 }
+
+// isTraced leaves out probes.
+func isTraced(info *stats.RPCTagInfo) bool { return !isOpen(info.FullMethodName) }
 
 // ServiceNames are the services whose health is told.
 func ServiceNames() []string {

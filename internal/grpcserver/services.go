@@ -21,12 +21,14 @@ type idempotency struct {
 // run has the engine run a command and expects one kind of outcome.
 func run[O reservation.Outcome](ctx context.Context, e *engine.Engine, command reservation.Command) (O, error) {
 	outcome, err := e.Do(ctx, command)
+	traced(ctx, command, outcome, err)
 	return expect[O](command, outcome, err)
 }
 
 // await is run for a command that may wait.
 func await[O reservation.Outcome](ctx context.Context, e *engine.Engine, command reservation.Command, wait *durationpb.Duration) (O, error) {
 	outcome, err := e.Await(ctx, command, orZero(wait))
+	traced(ctx, command, outcome, err)
 	return expect[O](command, outcome, err)
 }
 
@@ -43,7 +45,9 @@ func expect[O reservation.Outcome](command reservation.Command, outcome reservat
 
 // Reserve implements idemdv1.IdempotencyServiceServer.
 func (s *idempotency) Reserve(ctx context.Context, r *idemdv1.ReserveRequest) (*idemdv1.ReserveResponse, error) {
-	outcome, err := await[reservation.Outcome](ctx, s.engine, reserveOf(r), r.GetWait())
+	command := reserveOf(r)
+	command.Trace = traceOf(ctx)
+	outcome, err := await[reservation.Outcome](ctx, s.engine, command, r.GetWait())
 	if err != nil {
 		return nil, err
 	}

@@ -141,7 +141,7 @@ func owners() map[string][]string {
 		"github.com/go-json-experiment": {"clients/go/fingerprint"},
 		// What stands beside ours in a chain of interceptors.
 		"github.com/grpc-ecosystem": {"internal/grpcserver", "internal/daemon", "e2e"},
-		"go.opentelemetry.io":       {"clients/go/messaging", "e2e"},
+		"go.opentelemetry.io":       {"internal/grpcserver", "internal/daemon", "clients/go/messaging", "e2e"},
 		"github.com/prometheus":     {"internal/daemon"},
 		"github.com/nats-io":        {"e2e/messaging", "examples/shop/broker"},
 		"github.com/ThreeDotsLabs":  {"clients/go/messaging", "e2e", "examples/shop"},

@@ -109,8 +109,11 @@ func serversOwn(t *testing.T) []string {
 	own := []string{strings.TrimSuffix(module, "/")}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
-		// grpc requires these two as well: its tests, and its exchange of tokens.
-		grpcs := []string{"github.com/google/go-cmp", "github.com/go-jose/go-jose/v4"}
+		// grpc requires these as well: its tests, its exchange of tokens, its traces.
+		grpcs := []string{
+			"github.com/google/go-cmp", "github.com/go-jose/go-jose/v4",
+			"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/trace",
+		}
 		shared := len(fields) == 2 && (slices.Contains(outsideNeeds(), fields[0]) || slices.Contains(grpcs, fields[0]))
 		if len(fields) == 2 && strings.HasPrefix(fields[1], "v") && !shared {
 			own = append(own, fields[0]) // an indirect one has a comment
