@@ -28,7 +28,7 @@ func (r *Record) Check() error {
 		{!(r.State == Succeeded || r.State == FailedFinal) || r.Result != nil, "what is replayed has a result"},
 		{r.State != Processing || r.Told == 0 && !r.Judged, "nothing is told nor judged of an attempt under way"},
 		{r.toldFits(), "the state follows from what was told or judged"},
-		{r.ErasedAt == 0 || r.State.Finished() && r.Result.erased() && len(r.Checkpoint) == 0, "what was erased has finished, and is not there"},
+		{r.ErasedAt == 0 || r.State.Finished() && r.Result.erased() && (len(r.Checkpoint) == 0 || r.State == FailedRetryable), "what was erased has finished, and is not there"},
 		{len(r.Checkpoint) <= MaxCheckpointBytes, "the checkpoint is within its limit"},
 		{r.Result.validate() == nil, "the result is within its limits"},
 		{len(r.History) <= MaxHistory && len(r.Evidence) <= MaxEvidence, "the history is within its bounds"},
